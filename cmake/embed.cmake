@@ -1,0 +1,8 @@
+set(text "// Made by cmake/embed.cmake.\nnamespace rubato::embedded {\n")
+foreach(file ${FILES})
+  file(READ ${ROOT}/${file} body)
+  get_filename_component(name ${file} NAME_WE)
+  string(APPEND text "extern const char ${name}[];\nconst char ${name}[] = R\"~rubato~(${body})~rubato~\";\n")
+endforeach()
+string(APPEND text "}  // namespace rubato::embedded\n")
+file(CONFIGURE OUTPUT ${OUT} CONTENT "@text@" @ONLY)

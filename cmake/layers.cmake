@@ -1,0 +1,43 @@
+# A layer is a folder under src/: every .cc in it that is not a test becomes one static library.
+function(rubato_layer NAME)
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${NAME}/*.cc)
+  list(FILTER sources EXCLUDE REGEX "_(test|fuzz)\\.cc$")
+  if(sources)
+    add_library(rubato_${NAME} STATIC ${sources})
+    set(scope PUBLIC)
+    # Unity builds of about six files halve the build; Asio and Beast files stay apart, to build in parallel.
+    if(NOT NAME STREQUAL "os")
+      set_target_properties(rubato_${NAME} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+    endif()
+  else()
+    add_library(rubato_${NAME} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  target_include_directories(rubato_${NAME} ${scope} ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(rubato_${NAME} ${scope} ${ARG_LINK})
+endfunction()
+
+# Makes `extern const char kName[]` objects out of text files, so that the binary carries them.
+function(rubato_embed NAME)
+  set(out ${CMAKE_BINARY_DIR}/${NAME}.cc)
+  add_custom_command(
+    OUTPUT ${out}
+    COMMAND ${CMAKE_COMMAND} -DOUT=${out} "-DFILES=${ARGN}" -DROOT=${CMAKE_SOURCE_DIR} -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+    DEPENDS ${ARGN} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+    WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
+    VERBATIM)
+  add_library(${NAME} STATIC ${out})
+endfunction()
+
+# Version, commit and build type, written again only when they change.
+function(rubato_stamp TARGET)
+  add_custom_target(stamp
+    COMMAND ${CMAKE_COMMAND} -DOUT=${CMAKE_BINARY_DIR}/stamp/build_stamp.h -DVERSION=${PROJECT_VERSION}
+      -DTYPE=${CMAKE_BUILD_TYPE} -DCOMPILER=${CMAKE_CXX_COMPILER_ID}-${CMAKE_CXX_COMPILER_VERSION}
+      -DROOT=${CMAKE_SOURCE_DIR} -P ${CMAKE_SOURCE_DIR}/cmake/stamp.cmake
+    BYPRODUCTS ${CMAKE_BINARY_DIR}/stamp/build_stamp.h
+    VERBATIM)
+  add_dependencies(${TARGET} stamp)
+  target_include_directories(${TARGET} PRIVATE ${CMAKE_BINARY_DIR}/stamp)
+endfunction()

@@ -1,0 +1,40 @@
+# Unit tests: src/<layer>/*_test.cc becomes one executable per layer. End-to-end tests: tests/e2e/*.
+find_package(GTest REQUIRED)
+find_path(RAPIDCHECK_INCLUDE rapidcheck.h REQUIRED)
+find_library(RAPIDCHECK_LIBRARY rapidcheck REQUIRED)
+include(GoogleTest)
+
+function(rubato_layer_tests NAME)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${NAME}/*_test.cc)
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(${NAME}_test ${sources})
+  target_include_directories(${NAME}_test PRIVATE ${RAPIDCHECK_INCLUDE})
+  target_link_libraries(${NAME}_test PRIVATE rubato_${NAME} ${ARGN} ${RAPIDCHECK_LIBRARY} GTest::gtest GTest::gtest_main)
+  gtest_discover_tests(${NAME}_test TEST_PREFIX "${NAME}/" DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT 300 LABELS unit)
+endfunction()
+
+foreach(layer core world model elastic agent cli)
+  rubato_layer_tests(${layer})
+endforeach()
+rubato_layer_tests(os)
+rubato_layer_tests(sim rubato_agent)
+
+add_test(NAME tidy COMMAND ${CMAKE_SOURCE_DIR}/tools/tidy.py WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+set_tests_properties(tidy PROPERTIES LABELS unit)
+
+# An end-to-end test is a program tests/e2e/<name>_e2e.py; each `test_*` method in it is one ctest entry.
+file(GLOB e2e CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/e2e/*_e2e.py)
+foreach(script ${e2e})
+  get_filename_component(name ${script} NAME_WE)
+  file(STRINGS ${script} methods REGEX "^    def test_")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${script})
+  foreach(method ${methods})
+    string(REGEX REPLACE "^    def (test_[A-Za-z0-9_]+).*" "\\1" method "${method}")
+    add_test(NAME e2e/${name}.${method} COMMAND /usr/bin/python3 ${script} -k ${method})
+    set_tests_properties(e2e/${name}.${method} PROPERTIES TIMEOUT 180 LABELS e2e
+      ENVIRONMENT "RUBATO=$<TARGET_FILE:rubato>")
+  endforeach()
+endforeach()

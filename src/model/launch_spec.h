@@ -1,0 +1,74 @@
+// LaunchSpec: what a person asked of `rubato run`, after flags and PET_* variables are read. Plain values.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/time.h"
+
+namespace rubato {
+
+enum class Backend { kEmbedded, kEtcd, kStatic };
+std::string_view to_string(Backend backend);
+
+// Which of a worker's streams: bit 1 stdout, bit 2 stderr, as torchrun's 0..3.
+struct StreamChoice {
+  int all = 0;
+  std::map<int, int> by_local_rank;  // overrides `all`
+  int of(int local_rank) const {
+    const auto it = by_local_rank.find(local_rank);
+    return it == by_local_rank.end() ? all : it->second;
+  }
+};
+
+enum class ProgramKind { kScript, kModule, kRunPath, kBinary };
+
+struct LaunchSpec {
+  // The program.
+  ProgramKind kind = ProgramKind::kScript;
+  std::string program;
+  std::vector<std::string> args;
+  std::string python;                // empty: $PYTHON_EXEC, else python3 or python in PATH
+  std::vector<std::string> prewarm;  // modules; empty: off
+
+  // The group.
+  int min_nodes = 1;
+  int max_nodes = 1;
+  int nproc = 1;  // already counted for auto, cpu, gpu
+  std::string role = "default";
+  std::optional<int> node_rank;
+  std::string local_addr;
+
+  // The rendezvous.
+  Backend backend = Backend::kEmbedded;
+  bool standalone = false;  // one node, no endpoint, nothing listens
+  std::string endpoint;     // as given; for etcd several with commas
+  std::string run_id;
+  std::string key_file;  // holds the secret that agents must share; empty: the run id is the secret
+  std::string master_addr = "127.0.0.1";
+  int master_port = 0;  // 0: any free port
+  Duration last_call = 1s;
+  Duration join_timeout = 600s;
+  Duration heartbeat = 3s;
+  std::optional<bool> is_host;
+  struct {
+    bool https = false;
+    std::string ca, certificate, key;
+  } etcd;
+
+  // Restarts and ends.
+  int max_restarts = 0;
+  Duration grace = 30s;
+  std::vector<int> signals;  // that are forwarded; default SIGTERM, SIGINT, SIGHUP, SIGQUIT
+
+  // Output.
+  std::string log_dir;  // empty: a temporary one, removed after success
+  StreamChoice redirects, tee;
+  std::optional<std::vector<int>> local_ranks_filter;
+  std::string events_file;  // "-" is standard output
+  bool quiet = false;
+};
+
+}  // namespace rubato

@@ -1,0 +1,62 @@
+#include "os/runtime.h"
+
+#include <time.h>
+
+#include <boost/asio/post.hpp>
+
+namespace rubato::os {
+
+namespace {
+Instant read_clock() {
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return Instant(std::chrono::seconds(t.tv_sec) + Duration(t.tv_nsec));
+}
+}  // namespace
+
+Runtime::Runtime() : io_(1), keep_(io_.get_executor()) {}
+
+Runtime::~Runtime() {
+  if (pool_) pool_->stop();
+}
+
+Instant Runtime::now() const { return read_clock(); }
+
+WallTime Runtime::wall() const {
+  return std::chrono::time_point_cast<std::chrono::microseconds>(std::chrono::system_clock::now());
+}
+
+void Runtime::turn() {
+  drain();
+  const std::optional<Instant> due = next_due();
+  if (due) {
+    const Instant current = now();
+    if (*due <= current) {
+      fire_due(current);
+    } else {
+      io_.run_one_for(*due - current);
+    }
+  } else {
+    io_.run_one();
+  }
+  io_.poll();
+}
+
+int Runtime::run(Task<int> task) {
+  std::optional<int> result;
+  std::exception_ptr error;
+  Event done(*this);
+  Scope scope(*this);
+  Task<void> settled = detail::settle(std::move(task), result, error, done);
+  scope.spawn(std::move(settled));
+  while (!result && !error) turn();
+  if (error) std::rethrow_exception(error);
+  return *result;
+}
+
+void Runtime::post_to_pool(std::function<void()> work) {
+  if (!pool_) pool_ = std::make_unique<boost::asio::thread_pool>(1);
+  boost::asio::post(*pool_, std::move(work));
+}
+
+}  // namespace rubato::os
