@@ -1,3 +1,4 @@
+cmake_minimum_required(VERSION 3.25)
 set(text "// Made by cmake/embed.cmake.\nnamespace rubato::embedded {\n")
 foreach(file ${FILES})
   file(READ ${ROOT}/${file} body)

@@ -37,6 +37,10 @@ void Timed::disarm() {
   scheduler_ = nullptr;
 }
 
+Scheduler::~Scheduler() {
+  while (!timers_.empty()) (*timers_.begin())->disarm();
+}
+
 void Scheduler::arm(Timed& timed, Instant at) {
   timed.disarm();
   timed.at_ = at;

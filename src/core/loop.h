@@ -94,6 +94,8 @@ class Loop {
 // The queues themselves; os/ and sim/ derive from it and turn it.
 class Scheduler : public Loop {
  public:
+  ~Scheduler() override;  // disarms the timers that are left: they may outlive it
+
   void make_ready(Waiter& waiter) override { ready_.push(waiter); }
   void arm(Timed& timed, Instant at) override;
 

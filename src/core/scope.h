@@ -50,7 +50,7 @@ class Scope {
 template <class T>
 Task<std::optional<T>> with_deadline(Loop& loop, Instant deadline, Task<T> task);
 
-// The first of the two to end wins; the other is cancelled.
+// The first of the two to end wins; the other is cancelled in that moment, so that it takes nothing more.
 template <class A, class B>
 Task<std::variant<A, B>> race(Loop& loop, Task<A> a, Task<B> b);
 
@@ -65,6 +65,14 @@ Task<void> settle(Task<T> task, std::optional<T>& value, std::exception_ptr& err
     error = std::current_exception();
   }
   done.notify();
+}
+
+// Settles and cancels the rival at once: in the same turn it could end too, and its result would be lost.
+template <class T>
+Task<void> settle_first(Task<T> task, std::optional<T>& value, std::exception_ptr& error, Event& done, Scope& rival) {
+  Task<void> settled = settle(std::move(task), value, error, done);
+  co_await std::move(settled);
+  rival.cancel();
 }
 
 }  // namespace detail
@@ -88,11 +96,13 @@ Task<std::variant<A, B>> race(Loop& loop, Task<A> a, Task<B> b) {
   std::optional<A> first;
   std::optional<B> second;
   std::exception_ptr error;
-  Scope scope(loop);
-  Task<void> left = detail::settle(std::move(a), first, error, done);
-  Task<void> right = detail::settle(std::move(b), second, error, done);
-  scope.spawn(std::move(left));
-  if (!first && !error) scope.spawn(std::move(right));
+  Scope left(loop), right(loop);
+  Task<void> settled_first = detail::settle_first(std::move(a), first, error, done, right);
+  left.spawn(std::move(settled_first));
+  if (!first && !error) {
+    Task<void> settled_second = detail::settle_first(std::move(b), second, error, done, left);
+    right.spawn(std::move(settled_second));
+  }
   while (!first && !second && !error) co_await done.wait();
   if (error) std::rethrow_exception(error);
   if (first) co_return std::variant<A, B>(std::in_place_index<0>, std::move(*first));

@@ -86,9 +86,13 @@ class [[nodiscard]] Task {
   struct Awaiter {
     Handle handle;
     bool await_ready() const { return false; }
-    std::coroutine_handle<> await_suspend(std::coroutine_handle<> awaiting) {
+    // A plain resume, no symmetric transfer: g++ makes that a nested call in builds without -O2, so that a loop of
+    // awaits that need no wait would use up the stack. The continuation counts only after a real wait.
+    bool await_suspend(std::coroutine_handle<> awaiting) {
+      handle.resume();
+      if (handle.done()) return false;
       handle.promise().continuation = awaiting;
-      return handle;
+      return true;
     }
     T await_resume() { return handle.promise().take(); }
   };

@@ -28,9 +28,9 @@ std::optional<Duration> parse_duration(std::string_view text) {
 std::string format_duration(Duration d) {
   if (d < 0ns) return "-" + format_duration(-d);
   const double s = to_seconds(d);
-  if (s < 1) return fmt::format("{:.0f}ms", s * 1e3);
-  if (s < 60) return fmt::format("{:.1f}s", s);
-  const auto whole = static_cast<int64_t>(s);
+  if (s < 0.9995) return fmt::format("{:.0f}ms", s * 1e3);
+  if (s < 59.95) return fmt::format("{:.1f}s", s);
+  const auto whole = static_cast<int64_t>(s + 0.5);
   if (whole < 3600) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
   if (whole < 86400) return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
   return fmt::format("{}d{:02}h", whole / 86400, whole / 3600 % 24);

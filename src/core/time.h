@@ -25,11 +25,11 @@ using Instant = Monotonic::time_point;
 // Wall-clock time, for people and for files; never for decisions.
 using WallTime = std::chrono::sys_time<std::chrono::microseconds>;
 
-constexpr Duration seconds(double s) { return Duration(static_cast<Duration::rep>(s * 1e9)); }
+constexpr Duration seconds(double s) { return Duration(static_cast<Duration::rep>(s * 1e9 + (s < 0 ? -0.5 : 0.5))); }
 constexpr double to_seconds(Duration d) { return static_cast<double>(d.count()) * 1e-9; }
 constexpr int64_t to_ms(Duration d) { return d.count() / 1'000'000; }
 
-// "90", "1.5s", "250ms", "2m", "1h" (a bare number is seconds). nullopt when it is none of these or negative.
+// "90", "1.5s", "250ms", "2m" or "2min", "1h", "1d" (a bare number is seconds). nullopt when it is none of these or negative.
 std::optional<Duration> parse_duration(std::string_view text);
 
 // The two leading units, for people: "1h02m", "3m10s", "1.5s", "250ms".

@@ -1,0 +1,28 @@
+# Fuzzers: src/<layer>/<name>_fuzz.cc defines LLVMFuzzerTestOneInput and becomes fuzz/<layer>_<name>_fuzz, linked
+# with its layer. The layers that have one are built so that libFuzzer sees which branches an input takes.
+if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  message(FATAL_ERROR "RUBATO_FUZZ needs clang; use: cmake --preset clang")
+endif()
+
+add_custom_target(fuzzers)
+file(GLOB fuzz_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*/*_fuzz.cc)
+foreach(source ${fuzz_sources})
+  get_filename_component(folder ${source} DIRECTORY)
+  get_filename_component(layer ${folder} NAME)
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${layer}_${name} ${source})
+  target_link_libraries(${layer}_${name} PRIVATE rubato_${layer})
+  target_compile_options(${layer}_${name} PRIVATE -fsanitize=fuzzer)
+  target_link_options(${layer}_${name} PRIVATE -fsanitize=fuzzer)
+  set_target_properties(${layer}_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+  add_dependencies(fuzzers ${layer}_${name})
+  list(APPEND fuzzed_layers ${layer})
+endforeach()
+
+list(REMOVE_DUPLICATES fuzzed_layers)
+foreach(layer ${fuzzed_layers})
+  get_target_property(type rubato_${layer} TYPE)
+  if(NOT type STREQUAL "INTERFACE_LIBRARY")
+    target_compile_options(rubato_${layer} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
+endforeach()
