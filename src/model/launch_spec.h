@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/time.h"
@@ -23,7 +24,13 @@ struct StreamChoice {
   }
 };
 
-enum class ProgramKind { kScript, kModule, kRunPath, kBinary };
+enum class ProgramKind {
+  kScript,   // python -u PROGRAM
+  kModule,   // python -u -m PROGRAM
+  kRunPath,  // runpy.run_path(PROGRAM) in a fresh interpreter
+  kBinary,   // PROGRAM itself
+};
+std::string_view to_string(ProgramKind kind);
 
 struct LaunchSpec {
   // The program.
@@ -38,15 +45,16 @@ struct LaunchSpec {
   int max_nodes = 1;
   int nproc = 1;  // already counted for auto, cpu, gpu
   std::string role = "default";
-  std::optional<int> node_rank;
+  std::optional<int> node_rank;  // always set for Backend::kStatic
   std::string local_addr;
+  bool virtual_local_rank = false;  // each worker sees LOCAL_RANK=0 and only its own GPU in CUDA_VISIBLE_DEVICES
 
   // The rendezvous.
   Backend backend = Backend::kEmbedded;
   bool standalone = false;  // one node, no endpoint, nothing listens
-  std::string endpoint;     // as given; for etcd several with commas
-  std::string run_id;
-  std::string key_file;  // holds the secret that agents must share; empty: the run id is the secret
+  std::string endpoint;     // as given; for etcd several with commas; empty for standalone and static
+  std::string run_id;       // empty: the launcher makes a random one (standalone only)
+  std::string key_file;     // holds the secret that agents must share; empty: the run id is the secret
   std::string master_addr = "127.0.0.1";
   int master_port = 0;  // 0: any free port
   Duration last_call = 1s;
@@ -61,7 +69,7 @@ struct LaunchSpec {
   // Restarts and ends.
   int max_restarts = 0;
   Duration grace = 30s;
-  std::vector<int> signals;  // that are forwarded; default SIGTERM, SIGINT, SIGHUP, SIGQUIT
+  std::vector<int> signals;  // that are forwarded; filled with SIGTERM, SIGINT, SIGHUP, SIGQUIT when none were named
 
   // Output.
   std::string log_dir;  // empty: a temporary one, removed after success
@@ -69,6 +77,7 @@ struct LaunchSpec {
   std::optional<std::vector<int>> local_ranks_filter;
   std::string events_file;  // "-" is standard output
   bool quiet = false;
+  std::vector<std::string> notes;  // flags that mean nothing here, one sentence each; printed unless quiet
 };
 
 }  // namespace rubato

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/time.h"
+
 namespace rubato {
 
 // A file that lines are added to; each append is one write.
@@ -19,6 +21,7 @@ class Files {
  public:
   virtual ~Files() = default;
   virtual std::optional<std::string> read(const std::string& path) = 0;  // nullopt: not there or not readable
+  virtual std::optional<WallTime> modified(const std::string& path) = 0;
   virtual void write_atomically(const std::string& path, std::string_view bytes) = 0;
   virtual bool exists(const std::string& path) = 0;
   virtual void make_folders(const std::string& path) = 0;

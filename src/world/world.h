@@ -22,8 +22,9 @@ class Console {
   virtual void err(std::string_view text) = 0;
 };
 
-// What this machine is; read once.
+// What this machine, and this process on it, is; read once.
 struct MachineFacts {
+  int pid = 0;
   std::string hostname;
   std::string machine_id;  // the same for two agents on one machine (or container), different for others
   int cpus = 1;

@@ -1,0 +1,218 @@
+#include "elastic/rendezvous.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace rubato::elastic {
+
+std::string_view to_string(Phase phase) {
+  switch (phase) {
+    case Phase::kGathering: return "gathering";
+    case Phase::kRunning: return "running";
+    case Phase::kEnded: return "ended";
+  }
+  return "unknown";
+}
+
+Rendezvous::Rendezvous(const Terms& terms, Instant now)
+    : terms_(terms), budget_(terms.max_restarts), gathering_since_(now), last_join_(now) {}
+
+Rendezvous::Rendezvous(const Legacy& legacy, std::set<AgentId> dead, Instant now)
+    : terms_(legacy.terms),
+      epoch_(legacy.epoch + 1),
+      generation_(legacy.generation + 1),
+      round_(legacy.round),
+      round_size_(legacy.round_size),
+      incumbent_(false),
+      next_seniority_(legacy.next_seniority),
+      budget_(legacy.terms.max_restarts, legacy.restarts_used),
+      reason_("the host of the rendezvous was lost; gathering its members"),
+      dead_(std::move(dead)),
+      gathering_since_(now),
+      last_join_(now),
+      regather_until_(now + kRegatherWindow),
+      lost_while_gathering_(true),
+      causes_(legacy.causes) {}
+
+std::optional<std::string> Rendezvous::join(const MemberInfo& info, const Claim& claim, Instant now) {
+  now_ = now;
+  if (phase_ == Phase::kEnded) return "the job has ended: " + reason_;
+  if (info.nproc < 1) return fmt::format("it wants to run {} workers", info.nproc);
+  const auto known = members_.find(info.id);
+  if (known == members_.end() && members_.size() >= kMembersMax) {
+    return fmt::format("the group has {} agents, the most it can have", kMembersMax);
+  }
+  for (const auto& [id, member] : members_) {
+    if (info.node_rank && id != info.id && member.info.node_rank == info.node_rank) {
+      return fmt::format("node rank {} is taken by the agent {} on {}: give each agent its own --node-rank",
+                         *info.node_rank, id.value.substr(0, 8), member.info.host);
+    }
+  }
+  if (claim.epoch > epoch_) {
+    superseded_ = true;
+    return fmt::format("it has seen a newer host (epoch {}) than this one (epoch {})", claim.epoch, epoch_);
+  }
+  dead_.erase(info.id);
+  ++details_;
+  if (known != members_.end()) {
+    resume(known->second, info, claim, now);
+  } else {
+    admit(info, claim, now);
+  }
+  try_form(now);
+  return std::nullopt;
+}
+
+// A member whose connection broke is back before it was given up.
+void Rendezvous::resume(Member& member, const MemberInfo& info, const Claim& claim, Instant now) {
+  member.disconnected.reset();
+  member.heard = now;
+  member.info = info;
+  const bool went_on = claim.round == round_ && (claim.running || claim.succeeded);
+  if (phase_ == Phase::kRunning && member.round == round_ && !went_on) {
+    gather(fmt::format("the agent on {} came back without its workers", info.host), now);
+  }
+}
+
+void Rendezvous::admit(const MemberInfo& info, const Claim& claim, Instant now) {
+  Member member;
+  member.info = info;
+  member.heard = now;
+  member.veteran = claim.epoch > 0;
+  member.seniority = claim.seniority ? claim.seniority : next_seniority_++;
+  next_seniority_ = std::max(next_seniority_, member.seniority + 1);
+  if (claim.in_round) member.round = claim.round;
+  members_[info.id] = member;
+  last_join_ = now;
+  note(Note::Kind::kJoined, "", &info);
+  if (!incumbent_ && claim.epoch > 0) {
+    // It may know of a later round than the new host does: the later numbers win.
+    if (claim.round > round_) round_size_ = claim.round_size;
+    round_ = std::max(round_, claim.round);
+    generation_ = std::max(generation_, claim.generation + 1);
+    budget_ = RestartBudget(terms_.max_restarts, std::max(budget_.used(), claim.restarts_used));
+  }
+  const auto in_round = std::ranges::count_if(members_, [&](const auto& m) { return m.second.round == round_; });
+  const bool finishing = std::ranges::any_of(members_, [&](const auto& m) { return m.second.done == generation_; });
+  if (phase_ == Phase::kRunning && in_round < terms_.max_nodes && !finishing) {
+    gather(fmt::format("an agent on {} joined", info.host), now);
+  }
+}
+
+void Rendezvous::heard(const AgentId& id, Instant now) {
+  now_ = now;
+  if (const auto it = members_.find(id); it != members_.end()) it->second.heard = now;
+}
+
+void Rendezvous::ready(const AgentId& id, Generation generation, uint16_t port, Instant now) {
+  now_ = now;
+  const auto it = members_.find(id);
+  if (it == members_.end() || generation != generation_ || phase_ != Phase::kGathering) return;
+  it->second.heard = now;
+  it->second.ready_for = generation;
+  it->second.master_port = port;
+  if (it->second.leaving) {
+    const MemberInfo info = it->second.info;
+    members_.erase(it);
+    lost_while_gathering_ = true;
+    note(Note::Kind::kLeft, "left", &info);
+    ++details_;
+  }
+  try_form(now);
+}
+
+void Rendezvous::failed(const AgentId& id, Generation generation, const std::vector<Failure>& failures, Instant now) {
+  now_ = now;
+  const auto it = members_.find(id);
+  if (it == members_.end() || phase_ == Phase::kEnded || generation != round_) return;
+  it->second.heard = now;
+  const bool first = phase_ == Phase::kRunning && generation == generation_;
+  if (first) failures_.clear();
+  for (const Failure& failure : failures) {
+    const bool known = std::ranges::any_of(failures_, [&](const Failure& f) { return f.rank == failure.rank; });
+    if (!known && failures_.size() < kFailuresMax) failures_.push_back(failure);
+  }
+  if (!first) return;
+  failure_pending_ = true;
+  gather(failures.empty() ? "a worker failed" : "worker failed: " + describe(failures.front()), now);
+  try_form(now);
+}
+
+void Rendezvous::succeeded(const AgentId& id, Generation generation, Instant now) {
+  now_ = now;
+  const auto it = members_.find(id);
+  if (it == members_.end() || generation != round_) return;
+  it->second.heard = now;
+  it->second.done = generation;
+  end_if_all_done();
+}
+
+void Rendezvous::leaving(const AgentId& id, const std::string& reason, Instant now) {
+  now_ = now;
+  const auto it = members_.find(id);
+  if (it == members_.end() || it->second.leaving) return;
+  it->second.leaving = true;
+  if (phase_ == Phase::kRunning && it->second.round == round_ && it->second.done != round_) {
+    gather(fmt::format("the agent on {} is leaving ({})", it->second.info.host, reason), now);
+  } else if (phase_ == Phase::kRunning || it->second.ready_for == generation_) {
+    const MemberInfo info = it->second.info;
+    members_.erase(it);
+    note(Note::Kind::kLeft, reason, &info);
+    ++details_;
+    end_if_all_done();
+  }
+  try_form(now);
+}
+
+void Rendezvous::disconnected(const AgentId& id, Loss how, Instant now) {
+  now_ = now;
+  const auto it = members_.find(id);
+  if (it == members_.end()) return;
+  if (how == Loss::kSilent || it->second.leaving) {
+    lose(id, how, how == Loss::kSilent ? "no answer" : "left", now);
+    return;
+  }
+  if (!it->second.disconnected) it->second.disconnected = now;
+}
+
+void Rendezvous::tick(Instant now) {
+  now_ = now;
+  if (phase_ == Phase::kEnded) return;
+  std::vector<std::pair<AgentId, Loss>> gone;
+  for (const auto& [id, member] : members_) {
+    if (member.disconnected && now >= *member.disconnected + kReconnectWindow) {
+      gone.emplace_back(id, Loss::kClosed);
+    } else if (now >= member.heard + terms_.heartbeat) {
+      gone.emplace_back(id, Loss::kSilent);
+    }
+  }
+  if (phase_ == Phase::kRunning && !quorum_holds()) {
+    // Half of the round or more is silent: they may be about to go on without us, so our workers stop first.
+    gather("more than half of the agents are silent", now);
+  }
+  for (const auto& [id, how] : gone) {
+    lose(id, how, how == Loss::kClosed ? "connection closed" : "silent for " + format_duration(terms_.heartbeat), now);
+  }
+  try_form(now);
+}
+
+Instant Rendezvous::next_tick(Instant now) const {
+  if (phase_ == Phase::kEnded) return Instant::max();
+  Instant next = Instant::max();
+  for (const auto& [id, member] : members_) {
+    const Instant fence = member.heard + fence_after(terms_.heartbeat);
+    const Instant silent = fence > now ? fence : member.heard + terms_.heartbeat;
+    next = std::min(next, member.disconnected ? *member.disconnected + kReconnectWindow : silent);
+  }
+  if (phase_ == Phase::kGathering) {
+    // Each instant that is still ahead may change what try_form() does.
+    for (const Instant at : {gathering_since_ + terms_.join_timeout, last_join_ + terms_.last_call, not_before_,
+                             regather_until_}) {
+      if (at > now) next = std::min(next, at);
+    }
+  }
+  return next;
+}
+
+}  // namespace rubato::elastic

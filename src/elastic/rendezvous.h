@@ -1,0 +1,167 @@
+// Rendezvous: the state machine of one group of agents. Pure: events and the time come in, views come out.
+//
+//            start / takeover
+//                  |
+//                  v        (1) all agents idle, enough of them, last call over
+//     +------> GATHERING g ----------------------------------> RUNNING g
+//     |            |                                             |   |
+//     |            | (4) too few for join_timeout,               |   | (3) all workers ended well
+//     |            |     restart budget used up                  |   v
+//     |            +-------------------> ENDED <-----------------|--+
+//     |                                                          |
+//     +----------------------------------------------------------+
+//        (2) g+1: a worker failed, an agent was lost, left, or joined while there was room
+//
+// A generation number is RUNNING at most once, and only after every agent of the older one has said that its workers
+// are gone, or was given up after it must have stopped them itself (fence_after). Whether a failure costs a restart is
+// decided at (1), when each agent has answered: if one was lost meanwhile, its loss was the cause and costs nothing.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "elastic/quorum.h"
+#include "elastic/view.h"
+
+namespace rubato::elastic {
+
+enum class Loss {
+  kClosed,  // its kernel says that it is gone
+  kSilent,  // it may live behind a broken network
+};
+
+// Something worth a line in the log.
+struct Note {
+  enum class Kind { kJoined, kLost, kLeft, kGathering, kRunning, kEnded };
+  Kind kind;
+  MemberInfo member;  // kJoined, kLost, kLeft
+  Generation generation = 0;
+  std::string reason;
+};
+
+class Rendezvous {
+ public:
+  // A new group.
+  Rendezvous(const Terms& terms, Instant now);
+
+  // A group whose host is gone. `dead` are agents known to be dead. The new host joins like everybody else; the round
+  // forms only with a quorum of the last one (unless the terms need none).
+  Rendezvous(const Legacy& legacy, std::set<AgentId> dead, Instant now);
+
+  // nullopt: admitted (a member that comes back keeps its place). Else the reason for the refusal.
+  std::optional<std::string> join(const MemberInfo& info, const Claim& claim, Instant now);
+
+  void heard(const AgentId& id, Instant now);
+  // Its workers are gone, or never were; `port` is free there for the master of this generation.
+  void ready(const AgentId& id, Generation generation, uint16_t port, Instant now);
+  void failed(const AgentId& id, Generation generation, const std::vector<Failure>& failures, Instant now);
+  void succeeded(const AgentId& id, Generation generation, Instant now);
+  void leaving(const AgentId& id, const std::string& reason, Instant now);
+  // Its connection ended. It is lost if it does not come back within a moment.
+  void disconnected(const AgentId& id, Loss how, Instant now);
+  void tick(Instant now);
+
+  // When tick() has something to do.
+  Instant next_tick(Instant now) const;
+
+  // Goes up when agents must act (phase, generation); they hear of it at once.
+  uint64_t revision() const { return revision_; }
+  // Goes up when what they know has changed (who is there, what is waited for); they may hear of it a little later.
+  uint64_t details() const { return details_; }
+  View common_view() const;                              // all that is the same for everybody
+  void personalise(View& view, const AgentId& id) const;  // and that agent's own place
+  bool has(const AgentId& id) const { return members_.contains(id); }
+  std::vector<AgentId> member_ids() const;
+
+  Phase phase() const { return phase_; }
+  Generation generation() const { return generation_; }
+  uint64_t epoch() const { return epoch_; }
+  // An agent came that has seen a newer host: this one must step down.
+  bool superseded() const { return superseded_; }
+  bool incumbent() const { return incumbent_; }     // it has formed a round, or is the first host
+  bool provisional() const { return !quorum_holds(); }
+  bool complete() const { return alive() >= round_size_; }  // every agent of the last round answers
+  Legacy legacy() const;
+  std::vector<Note> take_notes() { return std::exchange(notes_, {}); }
+
+ private:
+  struct Member {
+    MemberInfo info;
+    uint64_t seniority = 0;
+    Instant heard{};
+    std::optional<Instant> disconnected;
+    std::optional<Generation> ready_for;
+    uint16_t master_port = 0;
+    Generation round = 0;         // the last round it was in
+    Generation done = 0;          // the last round that it ended well
+    bool leaving = false;
+    bool veteran = false;  // it was in the group before this host was
+    Assignment place;
+  };
+
+  void gather(const std::string& reason, Instant now);
+  void try_form(Instant now);
+  std::string unanswered(Instant now) const;  // which agents must still answer before anything can be decided
+  bool settle_failure(Instant now);           // false: the job has ended
+  std::string obstacle(Instant now) const;    // why no round can form of those who are there; empty: it can
+  void admit(const MemberInfo& info, const Claim& claim, Instant now);
+  void resume(Member& member, const MemberInfo& info, const Claim& claim, Instant now);
+  int alive() const;  // members that count for the quorum
+  void form(Instant now);
+  void end(bool succeeded, const std::string& reason);
+  void end_if_all_done();
+  void lose(const AgentId& id, Loss how, const std::string& reason, Instant now);
+  bool quorum_holds() const;
+  std::vector<Successor> successors() const;
+  bool spans_machines() const;
+  std::vector<const Member*> candidates() const;  // in rank order, leaving ones left out
+  void note(Note::Kind kind, const std::string& reason, const MemberInfo* member = nullptr);
+
+  Terms terms_;
+  uint64_t epoch_ = 1;
+  Generation generation_ = 1;
+  Generation round_ = 0;
+  int round_size_ = 0;
+  bool incumbent_ = true;
+  uint64_t next_seniority_ = 1;
+  RestartBudget budget_;
+
+  Phase phase_ = Phase::kGathering;
+  std::string reason_;
+  std::map<AgentId, Member> members_;
+  std::set<AgentId> dead_;  // members of the last round known to be dead
+
+  Instant gathering_since_{};
+  Instant last_join_{};
+  Instant running_since_{};
+  Instant not_before_{};      // back-off
+  Instant regather_until_{};  // after a takeover, members that have not come yet are waited for
+  Duration last_uptime_{};
+  bool lost_while_gathering_ = false;
+  bool failure_pending_ = false;
+  std::vector<Failure> failures_;    // of the last failed generation
+  std::vector<std::string> causes_;  // what each restart was spent on, the last few
+
+  std::string master_addr_;
+  uint16_t master_port_ = 0;
+  bool succeeded_ = false;
+  bool superseded_ = false;
+  uint64_t revision_ = 1;
+  uint64_t details_ = 1;
+  Instant now_{};  // of the last event
+  std::vector<Note> notes_;
+};
+
+// A connection that breaks while both processes live is made anew within this time, and nothing happens.
+inline constexpr Duration kReconnectWindow = 200ms;
+// After a takeover: how long to wait for members of the last round that have not come yet.
+inline constexpr Duration kRegatherWindow = 500ms;
+inline constexpr size_t kMembersMax = 20'000;
+inline constexpr size_t kFailuresMax = 64;
+inline constexpr size_t kSuccessorsMax = 8;
+
+}  // namespace rubato::elastic

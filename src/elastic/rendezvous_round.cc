@@ -1,0 +1,247 @@
+// How a round is gathered, formed and ended; the events are in rendezvous.cc.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "elastic/rendezvous.h"
+
+namespace rubato::elastic {
+
+void Rendezvous::gather(const std::string& reason, Instant now) {
+  phase_ = Phase::kGathering;
+  ++generation_;
+  ++revision_;
+  last_uptime_ = now - running_since_;
+  gathering_since_ = now;
+  not_before_ = now;
+  lost_while_gathering_ = false;
+  reason_ = reason;
+  note(Note::Kind::kGathering, reason);
+}
+
+void Rendezvous::lose(const AgentId& id, Loss how, const std::string& reason, Instant now) {
+  const auto it = members_.find(id);
+  if (it == members_.end()) return;
+  const Member member = it->second;
+  const bool in_round = round_ > 0 && member.round == round_;
+  const bool done = in_round && member.done == round_;
+  members_.erase(it);
+  ++details_;
+  if (how == Loss::kClosed && (in_round || round_ == 0)) dead_.insert(id);
+  note(Note::Kind::kLost, reason, &member.info);
+  if (in_round && !done) {
+    if (phase_ == Phase::kRunning) gather(fmt::format("lost the agent on {} ({})", member.info.host, reason), now);
+    lost_while_gathering_ = true;
+  }
+  end_if_all_done();
+  try_form(now);
+}
+
+void Rendezvous::try_form(Instant now) {
+  if (phase_ != Phase::kGathering) return;
+  const std::string waiting = unanswered(now);
+  if (!waiting.empty()) return;
+  if (!settle_failure(now) || now < not_before_) return;
+  const std::string why = obstacle(now);
+  if (why.empty()) {
+    form(now);
+  } else if (now >= gathering_since_ + terms_.join_timeout) {
+    end(false, fmt::format("{}, after waiting {}", why, format_duration(terms_.join_timeout)));
+  } else if (why != reason_) {
+    reason_ = why;
+    ++details_;
+  }
+}
+
+std::string Rendezvous::unanswered(Instant now) const {
+  for (const auto& [id, member] : members_) {
+    if (member.ready_for != generation_) return "the agent on " + member.info.host + " still has workers";
+  }
+  const int expected = round_size_ - static_cast<int>(dead_.size());
+  if (!incumbent_ && now < regather_until_ && alive() < expected) return "members of the last round";
+  return "";
+}
+
+bool Rendezvous::settle_failure(Instant now) {
+  if (!std::exchange(failure_pending_, false)) return true;
+  if (lost_while_gathering_) return true;
+  const Failure* root = root_cause(failures_);
+  const std::string cause = root ? describe(*root) : "a worker failed";
+  const std::optional<Duration> delay = budget_.charge(last_uptime_);
+  if (!delay) {
+    std::string words = terms_.max_restarts == 0 ? cause : fmt::format("all {} restarts are used up: ", budget_.used());
+    if (terms_.max_restarts > 0) {
+      for (const std::string& earlier : causes_) words += earlier + "; ";
+      words += "now " + cause;
+    }
+    end(false, words);
+    return false;
+  }
+  causes_.push_back(cause);
+  if (causes_.size() > 8) causes_.erase(causes_.begin());
+  not_before_ = now + *delay;
+  if (*delay > 0ns) reason_ += fmt::format("; starting again in {}", format_duration(*delay));
+  ++details_;
+  return true;
+}
+
+std::string Rendezvous::obstacle(Instant now) const {
+  if (!quorum_holds()) {
+    return fmt::format(
+        "only {} of the last {} agents answer: the others may go on without us, so this side must not (a partitioned "
+        "minority)",
+        alive(), round_size_ - static_cast<int>(dead_.size()));
+  }
+  const int there = static_cast<int>(candidates().size());
+  if (there < terms_.min_nodes) {
+    return fmt::format("waiting for {} more agent{} ({} of at least {} are here)", terms_.min_nodes - there,
+                       terms_.min_nodes - there == 1 ? "" : "s", there, terms_.min_nodes);
+  }
+  if (round_ == 0 && there < terms_.max_nodes && now < last_join_ + terms_.last_call) {
+    return fmt::format("last call: {} agents are here, up to {} may join", there, terms_.max_nodes);
+  }
+  return "";
+}
+
+int Rendezvous::alive() const {
+  return static_cast<int>(std::ranges::count_if(members_, [&](const auto& entry) {
+    const Member& member = entry.second;
+    const bool heard = now_ < member.heard + fence_after(terms_.heartbeat);
+    return heard && !member.disconnected && (round_ > 0 ? member.round == round_ : member.veteran);
+  }));
+}
+
+bool Rendezvous::quorum_holds() const {
+  if (!terms_.needs_quorum || (round_ == 0 && incumbent_)) return true;
+  const Quorum quorum{round_size_, static_cast<int>(dead_.size()), incumbent_};
+  return quorum.holds(alive());
+}
+
+std::vector<const Rendezvous::Member*> Rendezvous::candidates() const {
+  std::vector<const Member*> order;
+  for (const auto& [id, member] : members_) {
+    if (!member.leaving) order.push_back(&member);
+  }
+  std::ranges::sort(order, {}, [](const Member* m) { return std::pair(m->info.node_rank.value_or(0), m->seniority); });
+  if (order.size() > static_cast<size_t>(terms_.max_nodes)) order.resize(static_cast<size_t>(terms_.max_nodes));
+  return order;
+}
+
+void Rendezvous::form(Instant now) {
+  std::vector<MemberInfo> round;
+  for (const Member* member : candidates()) round.push_back(member->info);
+  const std::vector<Assignment> places = assign_ranks(round);
+  round_ = generation_;
+  round_size_ = static_cast<int>(round.size());
+  incumbent_ = true;
+  dead_.clear();
+  for (size_t i = 0; i < round.size(); ++i) {
+    Member& member = members_.at(round[i].id);
+    member.round = round_;
+    member.place = places[i];
+  }
+  master_addr_ = reachable_address(round.front(), round);
+  master_port_ = members_.at(round.front().id).master_port;
+  phase_ = Phase::kRunning;
+  running_since_ = now;
+  reason_ = fmt::format("{} agents, {} workers", round.size(), places.front().world_size);
+  ++revision_;
+  note(Note::Kind::kRunning, reason_);
+}
+
+void Rendezvous::end_if_all_done() {
+  if (phase_ == Phase::kEnded || round_ == 0) return;
+  // While gathering, a round that lost a member or failed has not ended well, whatever the others say.
+  if (phase_ == Phase::kGathering && (lost_while_gathering_ || failure_pending_ || generation_ != round_ + 1)) return;
+  int in_round = 0;
+  for (const auto& [id, member] : members_) {
+    if (member.round != round_) continue;
+    if (member.done != round_) return;
+    ++in_round;
+  }
+  if (in_round > 0) end(true, "all workers ended well");
+}
+
+void Rendezvous::end(bool succeeded, const std::string& reason) {
+  phase_ = Phase::kEnded;
+  succeeded_ = succeeded;
+  reason_ = reason;
+  ++revision_;
+  note(Note::Kind::kEnded, reason);
+}
+
+void Rendezvous::note(Note::Kind kind, const std::string& reason, const MemberInfo* member) {
+  Note entry{kind, member ? *member : MemberInfo{}, generation_, reason};
+  notes_.push_back(std::move(entry));
+}
+
+Legacy Rendezvous::legacy() const {
+  Legacy legacy;
+  legacy.epoch = epoch_;
+  legacy.generation = generation_;
+  legacy.round = round_;
+  legacy.round_size = round_ > 0 ? round_size_ : static_cast<int>(members_.size());
+  legacy.restarts_used = budget_.used();
+  legacy.causes = causes_;
+  legacy.next_seniority = next_seniority_;
+  legacy.terms = terms_;
+  return legacy;
+}
+
+std::vector<AgentId> Rendezvous::member_ids() const {
+  std::vector<AgentId> ids;
+  for (const auto& [id, member] : members_) ids.push_back(id);
+  return ids;
+}
+
+std::vector<Successor> Rendezvous::successors() const {
+  // Members of the last round first: only they count for the quorum of a takeover.
+  std::vector<const Member*> order;
+  for (const auto& [id, member] : members_) {
+    if (member.info.peer_port != 0 && !member.leaving) order.push_back(&member);
+  }
+  std::ranges::sort(order, {}, [&](const Member* m) { return std::pair(m->round != round_, m->seniority); });
+  std::vector<Successor> out;
+  for (const Member* member : order) {
+    if (out.size() >= kSuccessorsMax) break;
+    Successor successor{member->info.id, member->info.host, member->info.address, member->info.peer_port};
+    if (is_loopback(successor.address) && !member->info.addresses.empty() && spans_machines()) {
+      successor.address = member->info.addresses.front();
+    }
+    out.push_back(std::move(successor));
+  }
+  return out;
+}
+
+bool Rendezvous::spans_machines() const {
+  return std::ranges::any_of(members_, [&](const auto& entry) {
+    return entry.second.info.machine != members_.begin()->second.info.machine;
+  });
+}
+
+View Rendezvous::common_view() const {
+  View view;
+  view.legacy = legacy();
+  view.phase = phase_;
+  view.reason = reason_;
+  view.provisional = !quorum_holds();
+  view.successors = successors();
+  view.master_addr = master_addr_;
+  view.master_port = master_port_;
+  if (phase_ == Phase::kEnded) {
+    view.succeeded = succeeded_;
+    if (!succeeded_) view.failures = failures_;
+  }
+  return view;
+}
+
+void Rendezvous::personalise(View& view, const AgentId& id) const {
+  const auto it = members_.find(id);
+  view.seniority = it == members_.end() ? 0 : it->second.seniority;
+  view.assignment.reset();
+  if (it != members_.end() && phase_ == Phase::kRunning && it->second.round == round_) {
+    view.assignment = it->second.place;
+  }
+}
+
+}  // namespace rubato::elastic

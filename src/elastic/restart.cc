@@ -1,0 +1,32 @@
+#include "elastic/restart.h"
+
+#include <fmt/format.h>
+#include <string.h>
+
+#include <algorithm>
+
+namespace rubato::elastic {
+
+std::string describe(const Failure& failure) {
+  const std::string how = failure.signal
+                              ? fmt::format("killed by SIG{} (signal {})", sigabbrev_np(failure.signal), failure.signal)
+                              : fmt::format("exit code {}", failure.exit_code);
+  return fmt::format("rank {} (local rank {}, pid {}) on {}: {}", failure.rank, failure.local_rank, failure.pid,
+                     failure.host, how);
+}
+
+const Failure* root_cause(const std::vector<Failure>& failures) {
+  const auto first = std::ranges::min_element(failures, {}, [](const Failure& f) { return std::pair(f.at, f.rank); });
+  return first == failures.end() ? nullptr : &*first;
+}
+
+std::optional<Duration> RestartBudget::charge(Duration uptime) {
+  if (left() <= 0) return std::nullopt;
+  ++used_;
+  quick_crashes_ = uptime < kQuickCrash ? quick_crashes_ + 1 : 1;
+  if (quick_crashes_ < 2) return 0ns;
+  const int doublings = std::min(quick_crashes_ - 2, 20);
+  return std::min<Duration>(kBackoffMax, kBackoffFirst * (1 << doublings));
+}
+
+}  // namespace rubato::elastic

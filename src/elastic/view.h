@@ -1,0 +1,79 @@
+// View: what the host of the rendezvous tells one agent. An agent obeys the newest view and needs no history.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "elastic/member.h"
+#include "elastic/restart.h"
+
+namespace rubato::elastic {
+
+enum class Phase {
+  kGathering,  // no worker may run; who has none says "ready" for this generation
+  kRunning,    // the round is fixed; its members run workers
+  kEnded,      // the job is over, well or badly
+};
+std::string_view to_string(Phase phase);
+
+// What a successor must know to go on where the last host stopped. Small, in every view.
+struct Legacy {
+  uint64_t epoch = 0;           // counts hosts
+  Generation generation = 0;    // being gathered or running
+  Generation round = 0;         // the last generation that ran; 0: none yet
+  int round_size = 0;           // its agents; before the first round: all agents
+  int restarts_used = 0;
+  std::vector<std::string> causes;  // what the restarts were spent on, the last few
+  uint64_t next_seniority = 1;
+  Terms terms;
+};
+
+struct Successor {
+  AgentId id;
+  std::string host;
+  std::string address;
+  uint16_t port = 0;
+};
+
+struct View {
+  Legacy legacy;
+  Phase phase = Phase::kGathering;
+  std::string reason;  // for people: why this phase, what is waited for, how it ended
+
+  // The sender has no quorum: it may not go on, and what it says is not the word of a host.
+  bool provisional = false;
+
+  uint64_t seniority = 0;                // of the agent that gets this view
+  std::optional<Assignment> assignment;  // kRunning: its place; none: the group is full, it is a spare
+  std::string master_addr;
+  uint16_t master_port = 0;
+
+  AgentId host;  // the agent that sends this
+  // The oldest agents, host included, in the order in which they take over.
+  std::vector<Successor> successors;
+
+  // kEnded
+  bool succeeded = false;
+  std::vector<Failure> failures;
+};
+
+// Newer views win; an agent refuses older ones (a former host that has not noticed).
+inline bool newer_or_same(const Legacy& a, const Legacy& b) {
+  return a.epoch != b.epoch ? a.epoch > b.epoch : a.generation >= b.generation;
+}
+
+// What a joining agent says of its past in this group, all zero for a new one.
+struct Claim {
+  uint64_t epoch = 0;
+  Generation generation = 0;
+  Generation round = 0;  // the last round known to it
+  int round_size = 0;
+  bool in_round = false;   // it was a member of that round
+  bool running = false;    // its workers of that round run right now
+  bool succeeded = false;  // its workers of that round all ended well
+  uint64_t seniority = 0;
+  int restarts_used = 0;
+};
+
+}  // namespace rubato::elastic

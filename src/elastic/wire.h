@@ -1,0 +1,65 @@
+// The messages between agents: JSON, one message a frame. Times travel as ages, so that clocks need not agree.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "elastic/view.h"
+
+namespace rubato::elastic {
+
+// From a member to its host.
+struct Join {
+  std::string run_id;
+  MemberInfo member;
+  Claim claim;
+};
+struct Ready {
+  Generation generation = 0;
+  uint16_t port = 0;
+};
+struct Failed {
+  Generation generation = 0;
+  std::vector<Failure> failures;
+};
+struct Succeeded {
+  Generation generation = 0;
+};
+struct Leave {
+  std::string reason;
+};
+
+// Both ways: "I am here".
+struct Beat {};
+
+// "Who hosts this group?" A host with a quorum, or an agent that has one, answers Moved.
+struct Where {};
+
+// From the host, or from an agent that was asked but is not the host.
+struct Refused {
+  std::string reason;
+};
+struct Moved {
+  std::string host;
+  uint16_t port = 0;
+  uint64_t epoch = 0;
+};
+
+using Message = std::variant<Join, Ready, Failed, Succeeded, Leave, Beat, View, Refused, Moved, Where>;
+
+// `now` is the sender's, or the receiver's, clock.
+std::string encode(const Message& message, Instant now);
+// Throws Error on anything that is not one of our messages.
+Message decode(std::string_view text, Instant now);
+
+// The part of a view that an outside store keeps for the next host.
+std::string encode_legacy(const Legacy& legacy);
+Legacy decode_legacy(std::string_view text);
+
+// Bound on the size of a frame; the largest message is a view with failures.
+inline constexpr size_t kMessageMax = 8 << 20;
+inline constexpr int kProtocol = 1;
+
+}  // namespace rubato::elastic
