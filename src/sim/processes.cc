@@ -1,0 +1,206 @@
+#include "sim/processes.h"
+
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+
+namespace rubato::sim {
+
+// From the signal to the parent's knowledge of the death; measured as well under this on a real machine.
+constexpr Duration kKillDelay = 1ms;
+
+SimWorker::SimWorker(WorkerRegistry& registry, const ProcessHost& host, const SpawnSpec& spec, bool warm)
+    : registry_(registry),
+      host_(host),
+      record_(registry.begin(host.node, spec)),
+      out_(spec.out),
+      pid_(record_.pid),
+      warm_(warm),
+      ended_(host.loop),
+      output_(host.loop),
+      starting_(*this, &SimWorker::started),
+      working_(*this, &SimWorker::work_done),
+      dying_(*this, &SimWorker::die),
+      failing_(*this, &SimWorker::fail),
+      silence_(*this, &SimWorker::fail) {
+  record_.warm = warm;
+  try {
+    if (registry_.behaviour) model_ = registry_.behaviour(spec, record_, registry_.random());
+  } catch (const Error&) {
+    registry_.withdraw(record_.id);
+    throw;
+  }
+  LocalLoop& kernel = *host_.node.kernel;
+  kernel.arm(starting_, kernel.now() + (warm ? model_.warm_start_delay : model_.start_delay));
+}
+
+SimWorker::~SimWorker() { end(ExitStatus{0, SIGKILL}); }
+
+void SimWorker::started() {
+  if (!bind_master_port()) {
+    fail();
+    return;
+  }
+  if (!model_.talks || record_.rank < 0 || record_.world_size <= 1) {
+    train();
+    return;
+  }
+  LocalLoop& kernel = *host_.node.kernel;
+  kernel.arm(failing_, kernel.now() + model_.join_max);
+  group_ = registry_.group_for(record_);
+  group_->join(*this);
+}
+
+// Rank 0 serves the store of its world, unless the agent does.
+bool SimWorker::bind_master_port() {
+  const auto agent_store = record_.env.find("TORCHELASTIC_USE_AGENT_STORE");
+  const auto port_text = record_.env.find("MASTER_PORT");
+  if (!model_.talks || record_.rank != 0 || port_text == record_.env.end()) return true;
+  if (agent_store != record_.env.end() && agent_store->second == "True") return true;
+  uint16_t port = 0;
+  std::from_chars(port_text->second.data(), port_text->second.data() + port_text->second.size(), port);
+  if (port == 0 || !host_.node.ports.emplace(port, nullptr).second) {
+    registry_.network().simulator().mark("worker.address_in_use");
+    return false;
+  }
+  bound_port_ = port;
+  return true;
+}
+
+void SimWorker::train() {
+  training_ = true;
+  failing_.disarm();
+  record_.trained_from = registry_.network().simulator().now();
+  if (!model_.output.empty()) print(model_.output);
+  begin_work();
+}
+
+void SimWorker::begin_work() {
+  working_since_ = registry_.network().simulator().now();
+  std::optional<Duration> until = model_.runs;
+  if (model_.crash_after && (!until || *model_.crash_after < *until)) until = model_.crash_after;
+  LocalLoop& kernel = *host_.node.kernel;
+  if (until) kernel.arm(working_, kernel.now() + std::max(Duration::zero(), *until - worked_));
+}
+
+void SimWorker::pause_work() {
+  if (training_ && !stalled_) worked_ += registry_.network().simulator().now() - working_since_;
+  working_.disarm();
+}
+
+void SimWorker::print(const std::string& text) {
+  switch (out_.kind) {
+    case OutputTarget::Kind::kInherit:
+      host_.console.out(text);
+      break;
+    case OutputTarget::Kind::kNull:
+      break;
+    case OutputTarget::Kind::kFile:
+      try {
+        host_.disk.append(out_.path, text);
+      } catch (const Error&) {
+        registry_.network().simulator().mark("worker.output_lost");  // the disk is full; training goes on
+      }
+      break;
+    case OutputTarget::Kind::kPipe:
+      output_.push(OutputChunk{false, text});
+      break;
+  }
+}
+
+void SimWorker::work_done() {
+  const bool crashes = model_.crash_after && (!model_.runs || *model_.crash_after < *model_.runs);
+  if (crashes) registry_.network().simulator().mark("worker.crash");
+  end(crashes ? model_.crash_status : ExitStatus{model_.exit_code, 0});
+}
+
+void SimWorker::lose_peer() {
+  if (std::exchange(lost_peer_, true)) return;
+  registry_.network().simulator().mark("worker.peer_lost");
+  const uint64_t span = static_cast<uint64_t>(std::max<int64_t>(1, model_.peer_loss_delay_max.count()));
+  LocalLoop& kernel = *host_.node.kernel;
+  kernel.arm(failing_, kernel.now() + Duration(static_cast<int64_t>(registry_.random().below(span))));
+}
+
+void SimWorker::stall() {
+  if (stalled_) return;
+  pause_work();
+  stalled_ = true;
+  registry_.network().simulator().mark("worker.stalled");
+  const uint64_t span = static_cast<uint64_t>(std::max<int64_t>(1, model_.peer_silence_max.count() / 4));
+  const Duration late(static_cast<int64_t>(registry_.random().below(span)));
+  LocalLoop& kernel = *host_.node.kernel;
+  kernel.arm(silence_, kernel.now() + model_.peer_silence_max + late);
+}
+
+void SimWorker::resume() {
+  if (!stalled_) return;
+  stalled_ = false;
+  silence_.disarm();
+  begin_work();
+}
+
+void SimWorker::signal_group(int signal) {
+  if (status_ || !host_.life.running) return;
+  LocalLoop& kernel = *host_.node.kernel;
+  const Instant killed_at = kernel.now() + kKillDelay;
+  switch (signal) {
+    case SIGKILL:
+      dying_status_ = ExitStatus{0, SIGKILL};
+      kernel.arm(dying_, killed_at);
+      break;
+    case SIGTERM:
+    case SIGINT:
+    case SIGHUP:
+      if (!model_.sigterm_delay) {
+        registry_.network().simulator().mark("worker.ignores_sigterm");
+      } else if (!dying_.armed()) {
+        dying_status_ = model_.sigterm_status;
+        if (signal != SIGTERM && dying_status_.signal == SIGTERM) dying_status_.signal = signal;
+        kernel.arm(dying_, killed_at + *model_.sigterm_delay);
+      }
+      break;
+    default:
+      break;
+  }
+}
+
+Task<ExitStatus> SimWorker::wait() {
+  while (!status_) co_await ended_.wait();
+  co_return *status_;
+}
+
+void SimWorker::end(ExitStatus status) {
+  if (status_) return;
+  pause_work();
+  status_ = status;
+  for (Timed* timer : {&starting_, &working_, &dying_, &failing_, &silence_}) timer->disarm();
+  if (bound_port_ != 0) host_.node.ports.erase(bound_port_);
+  if (group_) {
+    using Leave = WorkerGroup::Leave;
+    group_->leave(*this, status.ok() ? Leave::kDone : host_.node.up ? Leave::kDied : Leave::kVanished);
+  }
+  record_.trained = worked_;
+  registry_.finish(record_.id, status);
+  output_.close();
+  ended_.notify();
+}
+
+std::unique_ptr<Process> ProgramProcesses::spawn(const SpawnSpec& spec) {
+  if (spec.argv.empty()) throw Error(ErrorCode::kUsage, "no program to run");
+  return std::make_unique<SimWorker>(registry_, host_, spec, warm_ && spec.warm.has_value());
+}
+
+void ProgramProcesses::prewarm(const PrewarmSpec&, std::function<void(std::string)> on_fallback) {
+  on_fallback_ = std::move(on_fallback);
+  host_.loop.arm(warming_, host_.loop.now() + registry_.prewarm_delay);
+}
+
+void ProgramProcesses::warmed() {
+  warm_ = registry_.prewarm_fails.empty();
+  if (warm_ || !host_.life.running) return;
+  registry_.network().simulator().mark("worker.prewarm_fails");
+  if (on_fallback_) on_fallback_(registry_.prewarm_fails);
+}
+
+}  // namespace rubato::sim
