@@ -27,7 +27,12 @@ WallTime Runtime::wall() const {
 }
 
 void Runtime::turn() {
-  drain();
+  // What ran may have been the end of run()'s task: look before blocking.
+  if (drain()) {
+    fire_due(now());
+    io_.poll();
+    return;
+  }
   const std::optional<Instant> due = next_due();
   if (due) {
     const Instant current = now();

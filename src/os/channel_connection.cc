@@ -1,0 +1,368 @@
+#include "os/channel_connection.h"
+
+#include <fmt/format.h>
+#include <netinet/tcp.h>
+
+#include <boost/asio/ip/v6_only.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/ssl/error.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
+#include <deque>
+
+#include "os/channel_tls.h"
+
+namespace rubato::os {
+
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+using tcp = asio::ip::tcp;
+
+constexpr size_t kFrameMax = 16 << 20;
+constexpr size_t kUnsentMax = 64 << 20;
+constexpr size_t kUnreadMax = 1024;  // messages; then reading waits for the receiver
+constexpr auto kHandshakeMax = std::chrono::seconds(5);
+constexpr int kHandshakesMax = 256;
+constexpr auto kFlushMax = std::chrono::seconds(2);
+
+std::string plain(const asio::ip::address& address) {
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_string();
+  }
+  return address.to_string();
+}
+
+// The socket, its TLS and its queues. Handlers share it; the Connection that the program holds may go first, and what
+// it had queued is still written then.
+class Wire : public std::enable_shared_from_this<Wire> {
+ public:
+  Wire(Runtime& runtime, std::shared_ptr<asio::ssl::context> context)
+      : context_(std::move(context)), stream_(runtime.io(), *context_), timer_(runtime.io()), messages_(runtime) {}
+
+  tcp::socket& socket() { return stream_.next_layer(); }
+  asio::ssl::stream<tcp::socket>& stream() { return stream_; }
+
+  void configure(Duration silence_max) {
+    error_code ignored;
+    socket().set_option(tcp::no_delay(true), ignored);
+    const unsigned ms = static_cast<unsigned>(to_ms(silence_max));
+    setsockopt(socket().native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+  }
+
+  void begin() {
+    error_code ignored;
+    local_ = plain(socket().local_endpoint(ignored).address());
+    peer_ = plain(socket().remote_endpoint(ignored).address());
+    read_header();
+  }
+
+  void send(std::string message) {
+    if (end_ != Connection::End::kOpen || closing_) return;
+    if (unsent_bytes_ + message.size() > kUnsentMax) return finish(Connection::End::kSilent);
+    const auto size = static_cast<uint32_t>(message.size());
+    std::string frame;
+    frame.reserve(message.size() + 4);
+    for (int shift = 24; shift >= 0; shift -= 8) frame.push_back(static_cast<char>(size >> shift));
+    frame += message;
+    unsent_bytes_ += frame.size();
+    unsent_.push_back(std::move(frame));
+    if (!writing_) write_next();
+  }
+
+  // The program has let go: what is queued is written, for a while, then the socket closes.
+  void close() {
+    closing_ = true;
+    messages_.close();
+    if (unsent_.empty()) return shut();
+    timer_.expires_after(kFlushMax);
+    timer_.async_wait([self = shared_from_this()](error_code) { self->shut(); });
+  }
+
+  Channel<std::string>& messages() { return messages_; }
+  Connection::End end() const { return end_; }
+  const std::string& local() const { return local_; }
+  const std::string& peer() const { return peer_; }
+  void resume_reading() {
+    if (paused_ && messages_.size() < kUnreadMax / 2) {
+      paused_ = false;
+      read_header();
+    }
+  }
+
+ private:
+  void read_header() {
+    asio::async_read(stream_, asio::buffer(header_), [self = shared_from_this()](error_code error, size_t) {
+      if (error) return self->fail(error);
+      uint32_t size = 0;
+      for (const unsigned char byte : self->header_) size = size << 8 | byte;
+      if (size > kFrameMax) return self->finish(Connection::End::kClosed);
+      self->read_body(size);
+    });
+  }
+
+  void read_body(uint32_t size) {
+    body_.resize(size);
+    asio::async_read(stream_, asio::buffer(body_), [self = shared_from_this()](error_code error, size_t) {
+      if (error) return self->fail(error);
+      self->messages_.push(std::move(self->body_));
+      if (self->messages_.size() >= kUnreadMax) {
+        self->paused_ = true;
+      } else {
+        self->read_header();
+      }
+    });
+  }
+
+  void write_next() {
+    writing_ = true;
+    asio::async_write(stream_, asio::buffer(unsent_.front()), [self = shared_from_this()](error_code error, size_t n) {
+      self->writing_ = false;
+      if (error) return self->fail(error);
+      self->unsent_bytes_ -= n;
+      self->unsent_.pop_front();
+      if (!self->unsent_.empty()) return self->write_next();
+      if (self->closing_) self->shut();
+    });
+  }
+
+  void fail(error_code error) {
+    const bool silent = error == asio::error::timed_out || error == asio::error::host_unreachable ||
+                        error == asio::error::network_unreachable;
+    finish(silent ? Connection::End::kSilent : Connection::End::kClosed);
+  }
+
+  void finish(Connection::End how) {
+    if (end_ == Connection::End::kOpen) end_ = how;
+    messages_.close();
+    shut();
+  }
+
+  void shut() {
+    error_code ignored;
+    timer_.cancel(ignored);
+    // No TLS farewell: a closed socket says the same, and waits for nobody.
+    socket().shutdown(tcp::socket::shutdown_both, ignored);
+    socket().close(ignored);
+  }
+
+  std::shared_ptr<asio::ssl::context> context_;
+  asio::ssl::stream<tcp::socket> stream_;
+  asio::steady_timer timer_;
+  std::array<unsigned char, 4> header_{};
+  std::string body_;
+  std::deque<std::string> unsent_;
+  size_t unsent_bytes_ = 0;
+  bool writing_ = false;
+  bool closing_ = false;
+  bool paused_ = false;
+  Connection::End end_ = Connection::End::kOpen;
+  std::string local_, peer_;
+  Channel<std::string> messages_;
+};
+
+class WireConnection final : public Connection {
+ public:
+  explicit WireConnection(std::shared_ptr<Wire> wire) : wire_(std::move(wire)) {}
+  ~WireConnection() override { wire_->close(); }
+  void send(std::string message) override { wire_->send(std::move(message)); }
+  Task<std::optional<std::string>> receive() override { return receive_from(wire_); }
+  End ended() const override { return wire_->end(); }
+  std::string local_address() const override { return wire_->local(); }
+  std::string peer_address() const override { return wire_->peer(); }
+
+ private:
+  static Task<std::optional<std::string>> receive_from(std::shared_ptr<Wire> wire) {
+    std::optional<std::string> message = co_await wire->messages().pop();
+    wire->resume_reading();
+    co_return message;
+  }
+  std::shared_ptr<Wire> wire_;
+};
+
+// The accepting half, shared with its handlers.
+class Door : public std::enable_shared_from_this<Door> {
+ public:
+  Door(Runtime& runtime, const ChannelKey& key, Duration silence_max)
+      : runtime_(runtime),
+        context_(channel_context(key, true)),
+        silence_max_(silence_max),
+        acceptor_(runtime.io()),
+        retry_(runtime.io()),
+        arrived_(runtime) {}
+
+  void bind(const Endpoint& endpoint) {
+    error_code error;
+    const bool any = endpoint.host.empty();
+    tcp::endpoint address(any ? asio::ip::address(asio::ip::address_v6::any()) : asio::ip::make_address(endpoint.host),
+                          endpoint.port);
+    acceptor_.open(address.protocol(), error);
+    if (any && error) {
+      address = tcp::endpoint(tcp::v4(), endpoint.port);
+      acceptor_.open(address.protocol(), error);
+    }
+    if (!error && any && address.address().is_v6()) acceptor_.set_option(asio::ip::v6_only(false), error);
+    if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error) acceptor_.bind(address, error);
+    if (!error) acceptor_.listen(4096, error);
+    if (error) {
+      const bool taken = error == asio::error::address_in_use;
+      throw Error(taken ? ErrorCode::kConflict : ErrorCode::kFailed,
+                  fmt::format("cannot listen on {}: {}", to_string(endpoint), error.message()), to_string(endpoint),
+                  taken ? "choose another port, or stop what uses it ('ss -ltnp')" : "");
+    }
+    accept_next();
+  }
+
+  void close() {
+    error_code ignored;
+    acceptor_.close(ignored);
+    retry_.cancel(ignored);
+    arrived_.close();
+  }
+
+  uint16_t port() const { return acceptor_.local_endpoint().port(); }
+  Channel<std::unique_ptr<Connection>>& arrived() { return arrived_; }
+
+ private:
+  void accept_next() {
+    auto wire = std::make_shared<Wire>(runtime_, context_);
+    acceptor_.async_accept(wire->socket(), [self = shared_from_this(), wire](error_code error) {
+      if (error == asio::error::operation_aborted || !self->acceptor_.is_open()) return;
+      if (error) return self->pause();
+      if (self->handshakes_ < kHandshakesMax) self->shake_hands(wire);
+      self->accept_next();
+    });
+  }
+
+  // Out of file descriptors, most likely: do not spin.
+  void pause() {
+    retry_.expires_after(std::chrono::milliseconds(100));
+    retry_.async_wait([self = shared_from_this()](error_code error) {
+      if (!error) self->accept_next();
+    });
+  }
+
+  void shake_hands(std::shared_ptr<Wire> wire) {
+    ++handshakes_;
+    wire->configure(silence_max_);
+    auto limit = std::make_shared<asio::steady_timer>(runtime_.io(), kHandshakeMax);
+    limit->async_wait([wire](error_code error) {
+      error_code ignored;
+      if (!error) wire->socket().close(ignored);
+    });
+    wire->stream().async_handshake(asio::ssl::stream_base::server, [self = shared_from_this(), wire, limit](error_code error) {
+      --self->handshakes_;
+      limit->cancel();
+      if (error || !SSL_session_reused(wire->stream().native_handle())) return;
+      wire->begin();
+      self->arrived_.push(std::make_unique<WireConnection>(wire));
+    });
+  }
+
+  Runtime& runtime_;
+  std::shared_ptr<asio::ssl::context> context_;
+  Duration silence_max_;
+  tcp::acceptor acceptor_;
+  asio::steady_timer retry_;
+  int handshakes_ = 0;
+  Channel<std::unique_ptr<Connection>> arrived_;
+};
+
+class DoorListener final : public Listener {
+ public:
+  explicit DoorListener(std::shared_ptr<Door> door) : door_(std::move(door)) {}
+  ~DoorListener() override { door_->close(); }
+  uint16_t port() const override { return door_->port(); }
+  Task<std::unique_ptr<Connection>> accept() override {
+    std::optional<std::unique_ptr<Connection>> next = co_await door_->arrived().pop();
+    CHECK(next);
+    co_return std::move(*next);
+  }
+
+ private:
+  std::shared_ptr<Door> door_;
+};
+
+// A connection attempt. The coroutine that waits for it may be destroyed: the attempt then closes its socket.
+struct Attempt : std::enable_shared_from_this<Attempt> {
+  Attempt(Runtime& runtime, std::shared_ptr<asio::ssl::context> context)
+      : wire(std::make_shared<Wire>(runtime, std::move(context))), done(runtime) {}
+  std::shared_ptr<Wire> wire;
+  Event done;
+  bool finished = false;
+  bool connected = false;  // TCP stands; an error after this is about the handshake
+  error_code error;
+
+  void start(const tcp::endpoint& address, Duration silence_max) {
+    wire->socket().async_connect(address, [self = shared_from_this(), silence_max](error_code result) {
+      if (result) return self->finish(result);
+      self->connected = true;
+      self->wire->configure(silence_max);
+      self->wire->stream().async_handshake(asio::ssl::stream_base::client,
+                                           [self](error_code shaken) { self->finish(shaken); });
+    });
+  }
+  void finish(error_code result) {
+    error = result;
+    finished = true;
+    done.notify();
+  }
+};
+
+struct AttemptGuard {
+  std::shared_ptr<Attempt> attempt;
+  ~AttemptGuard() {
+    error_code ignored;
+    if (attempt) attempt->wire->socket().close(ignored);
+  }
+};
+
+ConnectFailure explain(const Attempt& attempt, const std::string& name, const tcp::endpoint& address, Duration waited) {
+  error_code ignored;
+  const std::string shown = name == plain(address.address()) ? "" : " (" + plain(address.address()) + ")";
+  const std::string what = fmt::format("connect to {}:{}{}", name, address.port(), shown);
+  using Kind = ConnectFailure::Kind;
+  if (!attempt.finished) {
+    const char* step = attempt.connected ? ": connected, but it does not answer as an agent would" : ": no answer";
+    return {Kind::kUnreachable, fmt::format("{}{} in {}", what, step, format_duration(waited))};
+  }
+  if (attempt.error == asio::error::connection_refused) return {Kind::kRefused, what + ": connection refused"};
+  if (attempt.connected && attempt.error.category() == asio::error::get_ssl_category()) {
+    return {Kind::kRejected, what + ": something listens there that does not share this job's key"};
+  }
+  if (attempt.connected) return {Kind::kUnreachable, what + ": it closed the connection during the handshake"};
+  return {Kind::kUnreachable, what + ": " + attempt.error.message()};
+}
+
+}  // namespace
+
+std::unique_ptr<Listener> make_listener(Runtime& runtime, const Endpoint& endpoint, const ChannelKey& key,
+                                        Duration silence_max) {
+  auto door = std::make_shared<Door>(runtime, key, silence_max);
+  door->bind(endpoint);
+  return std::make_unique<DoorListener>(door);
+}
+
+Task<ConnectResult> connect_channel(Runtime& runtime, tcp::endpoint address, std::string name, ChannelKey key,
+                                    Instant deadline, Duration silence_max) {
+  const Instant begun = runtime.now();
+  auto attempt = std::make_shared<Attempt>(runtime, channel_context(key, false));
+  AttemptGuard guard{attempt};
+  attempt->start(address, silence_max);
+  while (!attempt->finished && runtime.now() < deadline) co_await attempt->done.wait_until(deadline);
+  ConnectResult result;
+  const bool proven = attempt->finished && !attempt->error && SSL_session_reused(attempt->wire->stream().native_handle());
+  if (!proven) {
+    result.failure = explain(*attempt, name, address, runtime.now() - begun);
+    co_return result;
+  }
+  guard.attempt.reset();
+  attempt->wire->begin();
+  result.connection = std::make_unique<WireConnection>(attempt->wire);
+  co_return result;
+}
+
+}  // namespace rubato::os

@@ -1,0 +1,21 @@
+// The two ends of a message connection on a real socket: frames of a 4-byte big-endian length and the bytes.
+#pragma once
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <memory>
+
+#include "os/runtime.h"
+#include "world/network.h"
+
+namespace rubato::os {
+
+// Accepts, shakes hands, and queues what is authenticated. Throws kConflict when the port is taken.
+std::unique_ptr<Listener> make_listener(Runtime& runtime, const Endpoint& endpoint, const ChannelKey& key,
+                                        Duration silence_max);
+
+// One address, one try.
+Task<ConnectResult> connect_channel(Runtime& runtime, boost::asio::ip::tcp::endpoint address, std::string name,
+                                    ChannelKey key, Instant deadline, Duration silence_max);
+
+}  // namespace rubato::os

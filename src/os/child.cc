@@ -1,0 +1,169 @@
+#include "os/child.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+
+#include "os/proc_scan.h"
+#include "os/runtime.h"
+
+namespace rubato::os {
+
+namespace {
+
+constexpr size_t kReadBytes = 64 << 10;
+constexpr size_t kWaitingBytesMax = 1 << 20;  // beyond it the pipe fills and the worker waits for us
+constexpr auto kLookAgain = 2ms;              // for a reader to catch up, or for a zombie to become ours
+// A killed process that the kernel cannot end (a hung driver) is left to Family::sweep.
+constexpr auto kKillPatience = 200ms;
+
+ExitStatus to_status(const siginfo_t& info) {
+  return info.si_code == CLD_EXITED ? ExitStatus{.code = info.si_status} : ExitStatus{.signal = info.si_status};
+}
+
+}  // namespace
+
+ChildProcess::ChildProcess(Runtime& runtime, std::shared_ptr<Family> family, Start start)
+    : family_(std::move(family)),
+      pid_(start.pid),
+      warm_(start.warm),
+      tokens_(std::move(start.tokens)),
+      pidfd_(runtime.io()),
+      loop_(runtime),
+      exited_(runtime),
+      output_(runtime),
+      out_(runtime.io(), false),
+      err_(runtime.io(), true),
+      look_again_(runtime, [this] {
+        if (!status_) look_for_end();
+        resume_paused();
+      }) {
+  family_->enter(pid_, *this);
+  Fd pidfd = open_pidfd(pid_);
+  if (pidfd) pidfd_.assign(pidfd.release());  // without one, SIGCHLD tells the end
+  watch_end();
+  if (start.out) out_.descriptor.assign(start.out.release());
+  if (start.err) err_.descriptor.assign(start.err.release());
+  read_when_ready(out_);
+  read_when_ready(err_);
+  if (!out_.descriptor.is_open() && !err_.descriptor.is_open()) output_.close();
+}
+
+ChildProcess::~ChildProcess() {
+  alive_.reset();
+  if (status_) return;
+  ::kill(-pid_, SIGKILL);
+  family_->leave(pid_);
+  reap_within(pid_, kKillPatience);
+  family_->sweep();
+}
+
+void ChildProcess::signal_group(int signal) {
+  if (!status_) ::kill(-pid_, signal);
+}
+
+Task<ExitStatus> ChildProcess::wait() {
+  while (!status_) co_await exited_.wait();
+  co_return *status_;
+}
+
+void ChildProcess::watch_end() {
+  if (!pidfd_.is_open()) return;
+  pidfd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                    [this, alive = std::weak_ptr<int>(alive_)](const boost::system::error_code& error) {
+                      if (!error && !alive.expired()) look_for_end();
+                    });
+}
+
+void ChildProcess::look_for_end() {
+  if (status_) return;
+  siginfo_t info{};
+  if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
+    // A warm worker that was killed before the process between us had ended: it is about to become our child.
+    if (errno == ECHILD) look_again_.set(loop_.now() + kLookAgain);
+    return;
+  }
+  if (info.si_pid != pid_) return;
+  // The zombie still holds the group's number: until it is reaped nobody else can have it.
+  ::kill(-pid_, SIGKILL);
+  family_->leave(pid_);
+  ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG);
+  ended(to_status(info));
+}
+
+void ChildProcess::ended(const ExitStatus& status) {
+  status_ = status;
+  boost::system::error_code ignored;
+  pidfd_.close(ignored);
+  family_->sweep();
+  // A descendant that escaped the kill may hold the pipes open for ever: take what is there and go.
+  take_the_rest(out_);
+  take_the_rest(err_);
+  exited_.notify();
+}
+
+void ChildProcess::read_when_ready(Stream& stream) {
+  if (!stream.descriptor.is_open()) return;
+  if (waiting_bytes() > kWaitingBytesMax) {
+    // The channel does not tell when it is read.
+    stream.paused = true;
+    look_again_.set(loop_.now() + kLookAgain);
+    return;
+  }
+  stream.descriptor.async_wait(
+      boost::asio::posix::stream_descriptor::wait_read,
+      [this, &stream, alive = std::weak_ptr<int>(alive_)](const boost::system::error_code& error) {
+        if (error || alive.expired() || !stream.descriptor.is_open()) return;
+        read_once(stream);
+        read_when_ready(stream);
+      });
+}
+
+bool ChildProcess::read_once(Stream& stream) {
+  std::string bytes(kReadBytes, '\0');
+  const ssize_t got = ::read(stream.descriptor.native_handle(), bytes.data(), bytes.size());
+  if (got > 0) {
+    bytes.resize(static_cast<size_t>(got));
+    bytes.shrink_to_fit();
+    chunk_sizes_.push_back(bytes.size());
+    waiting_bytes_ += bytes.size();
+    OutputChunk chunk{.is_stderr = stream.is_stderr, .bytes = std::move(bytes)};
+    output_.push(std::move(chunk));
+    return true;
+  }
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  close(stream);
+  return false;
+}
+
+void ChildProcess::take_the_rest(Stream& stream) {
+  if (!stream.descriptor.is_open()) return;
+  // As much as the pipe can hold, in case somebody still writes.
+  const int capacity = ::fcntl(stream.descriptor.native_handle(), F_GETPIPE_SZ);
+  for (int reads = 0; reads <= capacity / static_cast<int>(kReadBytes) && read_once(stream); ++reads) {
+  }
+  close(stream);
+}
+
+void ChildProcess::close(Stream& stream) {
+  boost::system::error_code ignored;
+  stream.descriptor.close(ignored);
+  stream.paused = false;
+  if (!out_.descriptor.is_open() && !err_.descriptor.is_open()) output_.close();
+}
+
+size_t ChildProcess::waiting_bytes() {
+  for (; chunk_sizes_.size() > output_.size(); chunk_sizes_.pop_front()) waiting_bytes_ -= chunk_sizes_.front();
+  return waiting_bytes_;
+}
+
+void ChildProcess::resume_paused() {
+  for (Stream* stream : {&out_, &err_}) {
+    if (!stream->paused) continue;
+    stream->paused = false;
+    read_when_ready(*stream);
+  }
+}
+
+}  // namespace rubato::os

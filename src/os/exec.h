@@ -1,0 +1,42 @@
+// Starting one program: the standard streams a SpawnSpec asks for, and fork + exec.
+//
+// posix_spawn cannot ask for a death signal, so the steps between fork and exec are ours. The child shares our memory
+// until it execs (vfork): it makes system calls and touches nothing else.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "os/fd.h"
+#include "world/processes.h"
+
+namespace rubato::os {
+
+// The child's ends of its standard streams (empty: it inherits ours) and our ends of the pipes.
+struct Stdio {
+  Fd in, out, err;
+  Fd out_reader, err_reader;  // non-blocking; only for pipes
+};
+
+// Opens files (appending, with their folders) and pipes. Throws an Error with the path.
+Stdio open_stdio(const OutputTarget& out, const OutputTarget& err);
+
+struct ExecPlan {
+  std::vector<std::string> argv;  // argv[0] is searched in the PATH of env
+  std::vector<std::string> env;
+  std::string cwd;
+  int in = -1, out = -1, err = -1;  // -1: inherit
+  int control = -1;                 // becomes descriptor 3; -1: none
+};
+
+// The descriptors in an ExecPlan must be above kChildFds, so that moving one never overwrites another.
+constexpr int kChildFds = 4;
+
+// The child leads its own process group, dies with the calling thread, has default signals, and holds no descriptor
+// but those of the plan. Returns when it runs its program; an Error says why it cannot.
+// Call it on the thread that lives as long as the process: the death signal follows the thread.
+pid_t fork_exec(const ExecPlan& plan);
+
+}  // namespace rubato::os

@@ -1,0 +1,295 @@
+#include "os/http_client.h"
+
+#include <netdb.h>
+
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <cstring>
+#include <filesystem>
+
+#include "core/text.h"
+#include "os/http_wire.h"
+
+namespace rubato::os {
+
+namespace {
+
+namespace asio = boost::asio;
+namespace ssl = boost::asio::ssl;
+namespace http = boost::beast::http;
+using asio::ip::tcp;
+using boost::system::error_code;
+using http_wire::Kept;
+using http_wire::TlsContext;
+using http_wire::Wire;
+using Addresses = std::vector<tcp::endpoint>;
+
+constexpr size_t kHeaderBytesMax = 64 << 10;
+constexpr size_t kBodyBytesMax = 64 << 20;
+// A stream's reader may lag behind by so many reads (16 MiB); then TCP makes the server wait.
+constexpr size_t kChunksWaitingMax = 256;
+constexpr Duration kLagPause = 5ms;
+// Certificates are replaced on disk now and then; reading the system's roots for each call costs milliseconds.
+constexpr Duration kTlsFilesReadAgainAfter = 60s;
+
+[[noreturn]] void bad_file(const std::string& what, const std::string& path, const error_code& error) {
+  throw Error(ErrorCode::kFailed, "cannot use the " + what + " " + path + ": " + to_lower(error.message()), path,
+              "give a readable PEM file");
+}
+
+void trust_system_roots(ssl::context& context) {
+  error_code ignored;
+  context.set_default_verify_paths(ignored);  // SSL_CERT_FILE and where this OpenSSL was built to look
+  // A static binary also runs on other distributions, which keep their roots elsewhere (the list is Go's).
+  for (const char* path : {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+                           "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"}) {
+    if (std::filesystem::exists(path)) return static_cast<void>(context.load_verify_file(path, ignored));
+  }
+}
+
+TlsContext make_context(const TlsFiles& files) {
+  auto context = std::make_shared<ssl::context>(ssl::context::tls_client);
+  SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_2_VERSION);
+  context->set_verify_mode(ssl::verify_peer);
+  error_code error;
+  if (files.ca.empty()) {
+    trust_system_roots(*context);
+  } else if (context->load_verify_file(files.ca, error)) {
+    bad_file("CA file", files.ca, error);
+  }
+  if (!files.certificate.empty() && context->use_certificate_chain_file(files.certificate, error)) {
+    bad_file("certificate", files.certificate, error);
+  }
+  if (!files.key.empty() && context->use_private_key_file(files.key, ssl::context::pem, error)) {
+    bad_file("private key", files.key, error);
+  }
+  return context;
+}
+
+Addresses look_up(const Endpoint& endpoint) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  const int rc = ::getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &list);
+  if (rc != 0) {
+    const std::string words = rc == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(rc);
+    throw Error(ErrorCode::kUnavailable, "cannot find the address of " + endpoint.host + ": " + to_lower(words));
+  }
+  Addresses found;
+  for (const addrinfo* one = list; one; one = one->ai_next) {
+    tcp::endpoint address;
+    if (one->ai_addrlen > address.capacity()) continue;
+    std::memcpy(address.data(), one->ai_addr, one->ai_addrlen);
+    address.resize(one->ai_addrlen);
+    found.push_back(address);
+  }
+  ::freeaddrinfo(list);
+  return found;
+}
+
+// One exchange: who is asked for what, and how its failures are told.
+class Exchange {
+ public:
+  Exchange(Runtime& runtime, Endpoint endpoint, TlsFiles tls, HttpRequest request, Instant deadline)
+      : runtime_(runtime),
+        kept_(asio::use_service<Kept>(runtime.io())),
+        endpoint_(std::move(endpoint)),
+        tls_(std::move(tls)),
+        request_(std::move(request)),
+        deadline_(deadline),
+        where_(to_string(endpoint_)),
+        files_(tls_.ca + '\n' + tls_.certificate + '\n' + tls_.key),
+        peer_(where_ + (tls_.use_tls ? "\n" + files_ : "")) {}
+  Exchange(const Exchange&) = delete;
+  ~Exchange() {
+    if (wire_) wire_->close();
+  }
+
+  Task<HttpResponse> run(Channel<std::string>* chunks) {
+    std::string text = request_text();
+    wire_ = kept_.take(peer_, runtime_.now());
+    if (!wire_) co_await connect_any();
+    const error_code error = co_await wire_->write(std::move(text), deadline_);
+    if (error) fail(words(error, "sending the request"), hint(error));
+    HttpResponse response;
+    const bool reusable = co_await receive(response, chunks);
+    if (reusable) kept_.put(peer_, std::exchange(wire_, nullptr), runtime_.now());
+    co_return response;
+  }
+
+ private:
+  using Parser = http::response_parser<http::string_body>;
+
+  [[noreturn]] void fail(const std::string& why, std::string hint) const {
+    const std::string scheme = tls_.use_tls ? "https://" : "http://";
+    throw Error(ErrorCode::kUnavailable, request_.method + " " + scheme + where_ + request_.target + ": " + why, where_,
+                std::move(hint));
+  }
+
+  std::string words(const error_code& error, const std::string& phase) const {
+    if (error == asio::error::timed_out) return "timed out while " + phase;
+    if (error == asio::error::eof || error == ssl::error::stream_truncated) {
+      return "the server closed the connection while " + phase;
+    }
+    const std::string refused = wire_ ? wire_->verify_words() : "";
+    if (!refused.empty()) return "the server's certificate is not accepted: " + refused;
+    return to_lower(error.message());
+  }
+
+  std::string hint(const error_code& error) const {
+    if (error == asio::error::connection_refused) return "is the server running at " + where_ + "?";
+    if (wire_ && !wire_->verify_words().empty()) {
+      const std::string signers = tls_.ca.empty() ? "the system's roots" : tls_.ca;
+      return "the certificate must be signed by one of " + signers + " and name " + endpoint_.host;
+    }
+    if (error.category() == asio::error::get_ssl_category()) {
+      return "does " + where_ + " speak TLS, and does it accept our client certificate?";
+    }
+    return "can " + where_ + " be reached from here (route, firewall)?";
+  }
+
+  Task<void> connect_any() {
+    const TlsContext context = co_await tls_context();
+    const Addresses addresses = co_await resolve();
+    std::string tried, advice;
+    for (size_t i = 0; i < addresses.size(); ++i) {
+      const Instant now = runtime_.now();
+      const Instant until = now + (deadline_ - now) / static_cast<int64_t>(addresses.size() - i);
+      if (wire_) wire_->close();
+      wire_ = std::make_shared<Wire>(runtime_, context);
+      error_code error = co_await wire_->connect(addresses[i], until);
+      std::string phase = "connecting";
+      if (!error && context) {
+        error = co_await wire_->handshake(endpoint_.host, until);
+        phase = "agreeing on TLS";
+      }
+      if (!error) co_return;
+      if (!tried.empty()) tried += "; ";
+      if (addresses.size() > 1) tried += addresses[i].address().to_string() + ": ";
+      tried += words(error, phase);
+      advice = hint(error);
+    }
+    fail(tried.empty() ? "the name has no address" : tried, advice);
+  }
+
+  Task<TlsContext> tls_context() {
+    if (!tls_.use_tls) co_return nullptr;
+    Kept::Context& cached = kept_.contexts[files_];
+    if (cached.context && runtime_.now() - cached.made < kTlsFilesReadAgainAfter) co_return cached.context;
+    std::function<TlsContext()> work = [files = tls_] { return make_context(files); };
+    Task<TlsContext> load = runtime_.offload(std::move(work));
+    std::optional<TlsContext> made = co_await with_deadline(runtime_, deadline_, std::move(load));
+    if (!made) fail("timed out while reading the certificate files", "is their disk slow?");
+    Kept::Context& now_cached = kept_.contexts[files_];
+    now_cached.context = *made;
+    now_cached.made = runtime_.now();
+    co_return *made;
+  }
+
+  Task<Addresses> resolve() {
+    error_code error;
+    const asio::ip::address literal = asio::ip::make_address(endpoint_.host, error);
+    if (!error) co_return Addresses{tcp::endpoint(literal, endpoint_.port)};
+    std::function<Addresses()> work = [endpoint = endpoint_] { return look_up(endpoint); };
+    Task<Addresses> lookup = runtime_.offload(std::move(work));
+    std::string why;
+    try {
+      std::optional<Addresses> found = co_await with_deadline(runtime_, deadline_, std::move(lookup));
+      if (found) co_return std::move(*found);
+      why = "timed out while looking up " + endpoint_.host;
+    } catch (const Error& failed) {
+      why = failed.message;
+    }
+    fail(why, "check the name, /etc/hosts and the name server: getent hosts " + endpoint_.host);
+  }
+
+  std::string request_text() const {
+    const auto clean = [](const std::string& text, bool spaces) {
+      return text.find_first_of(std::string_view("\r\n\0", 3)) == std::string::npos &&
+             (spaces || text.find(' ') == std::string::npos);
+    };
+    bool well_formed =
+        clean(request_.method, false) && clean(request_.target, false) && request_.target.starts_with('/');
+    std::string text = request_.method + " " + request_.target + " HTTP/1.1\r\n";
+    std::map<std::string, std::string> headers{{"host", where_}, {"user-agent", "rubato"}};
+    for (const auto& [name, value] : request_.headers) {
+      well_formed = well_formed && clean(name, false) && clean(value, true);
+      headers[to_lower(name)] = value;
+    }
+    if (!well_formed) throw Error(ErrorCode::kUsage, "not a well-formed HTTP request: " + request_.target, where_);
+    if (!request_.body.empty() || (request_.method != "GET" && request_.method != "HEAD")) {
+      headers["content-length"] = std::to_string(request_.body.size());
+    }
+    for (const auto& [name, value] : headers) text += name + ": " + value + "\r\n";
+    return text + "\r\n" + request_.body;
+  }
+
+  // Reads the whole answer. True if the connection can be used again.
+  Task<bool> receive(HttpResponse& response, Channel<std::string>* chunks) {
+    Parser parser;
+    parser.header_limit(kHeaderBytesMax);
+    parser.body_limit(chunks ? UINT64_MAX : kBodyBytesMax);
+    parser.eager(true);
+    parser.skip(request_.method == "HEAD");
+    while (!parser.is_done()) {
+      const std::optional<Instant> deadline =
+          chunks && parser.is_header_done() ? std::nullopt : std::optional<Instant>(deadline_);
+      const error_code error = co_await wire_->read(deadline);
+      if (error == asio::error::eof && parser.is_header_done() && parser.need_eof()) {
+        error_code ended;
+        parser.put_eof(ended);
+      } else if (error) {
+        fail(words(error, "we waited for the answer"), hint(error));
+      }
+      parse(parser);
+      std::string& body = parser.get().body();
+      if (chunks && !body.empty()) chunks->push(std::exchange(body, {}));
+      while (chunks && chunks->size() >= kChunksWaitingMax) co_await Sleep(runtime_, runtime_.now() + kLagPause);
+    }
+    response.status = parser.get().result_int();
+    for (const auto& field : parser.get()) {
+      std::string& value = response.headers[to_lower(std::string(field.name_string()))];
+      value += (value.empty() ? "" : ", ") + std::string(field.value());
+    }
+    response.body = std::move(parser.get().body());
+    co_return parser.keep_alive() && wire_->in.size() == 0;
+  }
+
+  void parse(Parser& parser) {
+    error_code error;
+    while (wire_->in.size() > 0 && !parser.is_done() && !error) {
+      wire_->in.consume(parser.put(wire_->in.data(), error));
+    }
+    if (error == http::error::need_more && wire_->in.size() <= kHeaderBytesMax) return;
+    if (error == http::error::header_limit || error == http::error::need_more) {
+      fail("the answer's header is longer than 64 KiB", "is " + where_ + " the right server?");
+    }
+    if (error == http::error::body_limit) fail("the answer is longer than 64 MiB", "ask for less");
+    if (error) fail("not an HTTP answer: " + to_lower(error.message()), "is " + where_ + " the right server and port?");
+  }
+
+  Runtime& runtime_;
+  Kept& kept_;
+  const Endpoint endpoint_;
+  const TlsFiles tls_;
+  const HttpRequest request_;
+  const Instant deadline_;
+  const std::string where_, files_, peer_;
+  std::shared_ptr<Wire> wire_;
+};
+
+}  // namespace
+
+Task<HttpResponse> http_call(Runtime& runtime, Endpoint endpoint, TlsFiles tls, HttpRequest request, Instant deadline) {
+  Exchange exchange(runtime, std::move(endpoint), std::move(tls), std::move(request), deadline);
+  co_return co_await exchange.run(nullptr);
+}
+
+Task<HttpResponse> http_stream(Runtime& runtime, Endpoint endpoint, TlsFiles tls, HttpRequest request,
+                               Instant header_deadline, Channel<std::string>& chunks) {
+  Exchange exchange(runtime, std::move(endpoint), std::move(tls), std::move(request), header_deadline);
+  co_return co_await exchange.run(&chunks);
+}
+
+}  // namespace rubato::os

@@ -1,0 +1,47 @@
+#include "os/processes.h"
+
+#include "os/child.h"
+#include "os/exec.h"
+
+namespace rubato::os {
+
+RealProcesses::RealProcesses(Runtime& runtime) : runtime_(runtime), family_(std::make_shared<Family>(runtime)) {}
+
+std::unique_ptr<Process> RealProcesses::spawn(const SpawnSpec& spec) {
+  Stdio stdio = open_stdio(spec.out, spec.err);
+  if (spec.warm && zygote_) {
+    std::unique_ptr<Process> worker = spawn_warm(spec, stdio);
+    if (worker) return worker;
+  }
+  const std::string token = family_->next_process_token();
+  ExecPlan plan{.argv = spec.argv, .env = family_->with_tokens(spec.env, token), .cwd = spec.cwd};
+  plan.in = stdio.in.get();
+  plan.out = stdio.out.get();
+  plan.err = stdio.err.get();
+  ChildProcess::Start start{.pid = fork_exec(plan), .warm = false, .tokens = {token}};
+  start.out = std::move(stdio.out_reader);
+  start.err = std::move(stdio.err_reader);
+  return std::make_unique<ChildProcess>(runtime_, family_, std::move(start));
+}
+
+std::unique_ptr<Process> RealProcesses::spawn_warm(const SpawnSpec& spec, Stdio& stdio) {
+  const std::string token = family_->next_process_token();
+  SpawnSpec marked = spec;
+  marked.env = family_->with_tokens(spec.env, token);
+  std::optional<Zygote::Worker> worker = zygote_->fork(marked, stdio);
+  if (!worker) return nullptr;
+  // A descendant that never execs shows the environment of the interpreter it was forked from.
+  ChildProcess::Start start{.pid = worker->pid, .warm = true, .tokens = {token, zygote_->token()}};
+  start.out = std::move(stdio.out_reader);
+  start.err = std::move(stdio.err_reader);
+  auto child = std::make_unique<ChildProcess>(runtime_, family_, std::move(start));
+  worker->release();
+  return child;
+}
+
+void RealProcesses::prewarm(const PrewarmSpec& spec, std::function<void(std::string)> on_fallback) {
+  zygote_.reset();
+  zygote_ = std::make_unique<Zygote>(runtime_, family_, spec, std::move(on_fallback));
+}
+
+}  // namespace rubato::os

@@ -1,0 +1,253 @@
+#include "os/processes.h"
+
+#include <fmt/format.h>
+
+#include "os/proc_scan.h"
+#include "os/process_fixture.h"
+
+namespace rubato::os {
+namespace {
+
+using RealProcessesTest = ProcessFixture;
+
+size_t open_fds() {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+TEST_F(RealProcessesTest, TellsTheExitCode) {
+  EXPECT_EQ(run(shell("exit 0")).status, ExitStatus{});
+  EXPECT_EQ(run(shell("exit 3")).status, ExitStatus{.code = 3});
+  EXPECT_EQ(run(shell("exit 255")).status, ExitStatus{.code = 255});
+}
+
+TEST_F(RealProcessesTest, TellsTheSignal) {
+  EXPECT_EQ(run(shell("kill -SEGV $$")).status, ExitStatus{.signal = SIGSEGV});
+  EXPECT_EQ(run(shell("kill -KILL $$")).status, ExitStatus{.signal = SIGKILL});
+}
+
+TEST_F(RealProcessesTest, BringsBothStreamsThroughPipes) {
+  const Finished finished = run(shell("echo one; echo two >&2; echo three"));
+  EXPECT_EQ(finished.out, "one\nthree\n");
+  EXPECT_EQ(finished.err, "two\n");
+}
+
+TEST_F(RealProcessesTest, ClosesTheOutputOfAProcessWithoutPipes) {
+  SpawnSpec spec = shell("exit 4");
+  spec.out.kind = spec.err.kind = OutputTarget::Kind::kNull;
+  EXPECT_EQ(run(spec).status.code, 4);
+}
+
+TEST_F(RealProcessesTest, LosesNothingOfALargeOutput) {
+  const Finished finished = run(shell("head -c 5000000 /dev/zero | tr '\\0' x; echo end"));
+  EXPECT_EQ(finished.out.size(), 5000004u);
+  EXPECT_TRUE(finished.out.ends_with("xend\n"));
+}
+
+TEST_F(RealProcessesTest, StopsReadingWhenNobodyTakesTheOutput) {
+  std::unique_ptr<Process> process = processes.spawn(shell("head -c 9000000 /dev/zero; echo end >&2"));
+  // Once we stop reading, the pipe fills and what has come stays the same.
+  size_t before = 0;
+  int same = 0;
+  const auto settled = [&] {
+    const size_t now = process->output().size();
+    same = now > 0 && now == before ? same + 1 : 0;
+    before = now;
+    return same >= 20;
+  };
+  ASSERT_TRUE(turn_until(settled));
+  size_t waited = 0;
+  while (std::optional<OutputChunk> chunk = process->output().try_pop()) waited += chunk->bytes.size();
+  EXPECT_LE(waited, (1u << 20) + 2 * (64u << 10));
+  const Finished finished = finish(*process);
+  EXPECT_EQ(waited + finished.out.size(), 9000000u);
+  EXPECT_EQ(finished.err, "end\n");
+}
+
+TEST_F(RealProcessesTest, AppendsToFilesAndMakesTheirFolders) {
+  SpawnSpec spec = shell("echo out; echo err >&2");
+  spec.out = {OutputTarget::Kind::kFile, folder / "a/b/out.log"};
+  spec.err = {OutputTarget::Kind::kFile, folder / "a/c/err.log"};
+  run(spec);
+  run(spec);
+  EXPECT_EQ(read_text(folder / "a/b/out.log"), "out\nout\n");
+  EXPECT_EQ(read_text(folder / "a/c/err.log"), "err\nerr\n");
+}
+
+TEST_F(RealProcessesTest, NamesALogFileThatCannotBeWritten) {
+  SpawnSpec spec = shell("exit 0");
+  spec.out = {OutputTarget::Kind::kFile, folder.write("file", "") + "/under/it.log"};
+  try {
+    processes.spawn(spec);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.where, spec.out.path);
+  }
+}
+
+TEST_F(RealProcessesTest, GivesExactlyTheEnvironmentAndItsTokens) {
+  SpawnSpec spec = spec_of({"env"});
+  spec.env = {"PATH=/usr/bin:/bin", "A=1 2", "RUBATO_AGENT_TOKEN=of-another-agent"};
+  const std::string out = run(spec).out;
+  EXPECT_TRUE(out.starts_with("PATH=/usr/bin:/bin\nA=1 2\nRUBATO_AGENT_TOKEN=" + processes.family().token() + "\n"));
+  EXPECT_EQ(out.find("of-another-agent"), std::string::npos);
+  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 4);
+}
+
+TEST_F(RealProcessesTest, StartsInTheGivenFolder) {
+  SpawnSpec spec = spec_of({"/bin/pwd"});
+  spec.cwd = folder.path();
+  EXPECT_EQ(run(spec).out, folder.path().string() + "\n");
+}
+
+TEST_F(RealProcessesTest, SearchesThePathOfTheNewEnvironment) {
+  folder.write("bin/tool", "#!/bin/sh\necho found\n");
+  std::filesystem::permissions(folder / "bin/tool", std::filesystem::perms::owner_all);
+  SpawnSpec spec = spec_of({"tool"});
+  spec.env = {"PATH=/nowhere:" + (folder / "bin")};
+  EXPECT_EQ(run(spec).out, "found\n");
+}
+
+TEST_F(RealProcessesTest, SaysWhyAProgramCannotRun) {
+  const auto message = [this](std::vector<std::string> argv, std::string cwd) {
+    SpawnSpec spec = spec_of(std::move(argv));
+    spec.cwd = std::move(cwd);
+    try {
+      processes.spawn(spec);
+      return std::string("it ran");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code, ErrorCode::kUsage);
+      return error.message + " | " + error.hint;
+    }
+  };
+  EXPECT_EQ(message({"no-such-program"}, ""),
+            "cannot run 'no-such-program': No such file or directory | check the program's name and PATH");
+  const std::string plain = folder.write("plain.txt", "x");
+  EXPECT_EQ(message({plain}, ""),
+            fmt::format("cannot run '{0}': Permission denied | make it executable: chmod +x {0}", plain));
+  std::filesystem::permissions(plain, std::filesystem::perms::owner_all);
+  EXPECT_TRUE(message({plain}, "").starts_with(fmt::format("cannot run '{}': Exec format error | begin it", plain)));
+  EXPECT_TRUE(message({"/bin/true"}, "/no/such").starts_with("cannot enter the folder '/no/such': No such file"));
+}
+
+TEST_F(RealProcessesTest, LeadsItsOwnGroupWithDefaultSignals) {
+  ::signal(SIGPIPE, SIG_IGN);
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGUSR1);
+  ::sigprocmask(SIG_BLOCK, &blocked, nullptr);
+  const Finished finished = run(spec_of({"grep", "-E", "^(Pid|SigBlk|SigIgn|SigCgt|NSpgid)", "/proc/self/status"}));
+  ::sigprocmask(SIG_UNBLOCK, &blocked, nullptr);
+  ::signal(SIGPIPE, SIG_DFL);
+  std::istringstream lines(finished.out);
+  std::map<std::string, std::string> fields;
+  for (std::string name, value; lines >> name >> value;) fields[name] = value;
+  EXPECT_EQ(fields["NSpgid:"], fields["Pid:"]);
+  EXPECT_EQ(fields["SigBlk:"], "0000000000000000");
+  EXPECT_EQ(fields["SigIgn:"], "0000000000000000");
+}
+
+TEST_F(RealProcessesTest, GivesNoDescriptorButTheStandardStreams) {
+  const Fd leaky(::open("/dev/null", O_RDONLY));  // without O_CLOEXEC
+  const Finished finished = run(spec_of({"ls", "/proc/self/fd"}));
+  EXPECT_EQ(finished.out, "0\n1\n2\n3\n");  // 3 is the folder that it lists
+}
+
+TEST_F(RealProcessesTest, KeepsNoDescriptorAndNoZombie) {
+  run(shell("exit 0"));
+  const size_t before = open_fds();
+  for (int i = 0; i < 20; ++i) {
+    run(shell("echo x"));
+    EXPECT_THROW(processes.spawn(spec_of({"no-such-program"})), Error);
+    processes.spawn(shell("sleep 1000"));  // destroyed at once
+  }
+  EXPECT_TRUE(turn_until([&] { return own_children().size() == 1; }));  // the guard
+  EXPECT_EQ(open_fds(), before);
+}
+
+TEST_F(RealProcessesTest, SignalsTheWholeGroup) {
+  std::unique_ptr<Process> process = processes.spawn(
+      shell("trap 'echo leader; wait; exit 7' TERM; (trap 'echo member; exit 0' TERM; echo up; while :; do "
+            "sleep 0.01; done) & wait"));
+  std::string seen;
+  const auto up = [&] {
+    while (std::optional<OutputChunk> chunk = process->output().try_pop()) seen += chunk->bytes;
+    return seen.find("up\n") != std::string::npos;
+  };
+  ASSERT_TRUE(turn_until(up));
+  process->signal_group(SIGTERM);
+  const Finished finished = finish(*process);
+  EXPECT_EQ(finished.status.code, 7);
+  EXPECT_NE(finished.out.find("leader\n"), std::string::npos);
+  EXPECT_NE(finished.out.find("member\n"), std::string::npos);
+}
+
+TEST_F(RealProcessesTest, KillsTheRestOfTheGroupWhenTheMainProcessEnds) {
+  const Finished finished = run(shell("sleep 1000 & echo $!; exit 5"));
+  EXPECT_EQ(finished.status.code, 5);
+  const pid_t left = std::stoi(finished.out);
+  EXPECT_TRUE(turn_until([&] { return ::kill(left, 0) != 0; }));  // reaped, too
+}
+
+TEST_F(RealProcessesTest, KillsADaemonOfAnEndedWorkerButNotThatOfALiveOne) {
+  const std::string daemon = "setsid sh -c 'echo $$; exec sleep 1000' & ";
+  std::unique_ptr<Process> live = processes.spawn(shell(daemon + "wait"));
+  std::string seen;
+  const auto started = [&] {
+    while (std::optional<OutputChunk> chunk = live->output().try_pop()) seen += chunk->bytes;
+    return seen.ends_with("\n");
+  };
+  ASSERT_TRUE(turn_until(started));
+  const pid_t kept = std::stoi(seen);
+  const std::string file = folder / "pid";
+  run(shell("setsid sh -c 'echo $$ > " + file + ".new; mv " + file + ".new " + file +
+            "; exec sleep 1000' & while [ ! -f " + file + " ]; do sleep 0.01; done"));
+  const pid_t left = std::stoi(read_text(file));
+  EXPECT_TRUE(turn_until([&] { return ::kill(left, 0) != 0; }));
+  EXPECT_TRUE(is_running(kept));
+  live.reset();
+  EXPECT_TRUE(turn_until([&] { return ::kill(kept, 0) != 0; }));
+}
+
+TEST_F(RealProcessesTest, ClosesTheOutputWhenAnEscapedDescendantHoldsThePipe) {
+  const std::string file = folder / "pid";
+  // In its own session and without our token: nothing of ours finds it.
+  const Finished finished =
+      run(shell("env -i setsid sh -c 'echo $$ > " + file + ".new; mv " + file + ".new " + file +
+                "; exec sleep 1000' & while [ ! -f " + file + " ]; do sleep 0.01; done; echo all"));
+  EXPECT_EQ(finished.out, "all\n");
+  ::kill(std::stoi(read_text(file)), SIGKILL);
+}
+
+TEST_F(RealProcessesTest, DestructionKillsTheGroup) {
+  std::unique_ptr<Process> process = processes.spawn(shell("trap '' TERM; sleep 1000 & echo $!; wait"));
+  std::string seen;
+  const auto started = [&] {
+    while (std::optional<OutputChunk> chunk = process->output().try_pop()) seen += chunk->bytes;
+    return seen.ends_with("\n");
+  };
+  ASSERT_TRUE(turn_until(started));
+  const pid_t leader = process->pid();
+  process.reset();
+  EXPECT_NE(::kill(leader, 0), 0);
+  EXPECT_TRUE(turn_until([&] { return ::kill(std::stoi(seen), 0) != 0; }));
+}
+
+TEST_F(RealProcessesTest, InheritsAStdinThatIsNoTerminal) {
+  const Fd saved(::dup(0));
+  const Fd file(::open(folder.write("input", "from stdin\n").c_str(), O_RDONLY | O_CLOEXEC));
+  ::dup2(file.get(), 0);
+  const Finished finished = run(spec_of({"cat"}));
+  ::dup2(saved.get(), 0);
+  EXPECT_EQ(finished.out, "from stdin\n");
+}
+
+TEST_F(RealProcessesTest, ManyAtOnceAllEnd) {
+  std::vector<std::unique_ptr<Process>> all;
+  for (int i = 0; i < 50; ++i) all.push_back(processes.spawn(shell(fmt::format("exit {}", i))));
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(finish(*all[static_cast<size_t>(i)]).status.code, i);
+}
+
+}  // namespace
+}  // namespace rubato::os
