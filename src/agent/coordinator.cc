@@ -1,0 +1,193 @@
+#include "agent/coordinator.h"
+
+#include <nlohmann/json.hpp>
+
+namespace rubato::agent {
+
+using namespace elastic;
+
+namespace {
+// Changes that nobody acts on are gathered for this long, so that a thousand agents that join do not cause a million
+// messages.
+constexpr Duration kDetailsInterval = 50ms;
+// An agent that connects and says nothing is not kept.
+constexpr Duration kGreetingMax = 5s;
+// At the end: how long agents that stop their workers are waited for beyond what they need is up to them; one that
+// has gone silent is given up with the heartbeat. This bounds the rest.
+constexpr Duration kFarewellMax = 60s;
+}  // namespace
+
+Coordinator::Coordinator(World& world, AgentId self, std::string run_id, Rendezvous machine, Confirm confirm,
+                         EventLog& events)
+    : world_(world),
+      self_(std::move(self)),
+      run_id_(std::move(run_id)),
+      machine_(std::move(machine)),
+      confirm_(std::move(confirm)),
+      events_(events),
+      changed_(world.clock.loop()),
+      scope_(world.clock.loop()) {}
+
+void Coordinator::admit(std::unique_ptr<Connection> connection) { scope_.spawn(attend(std::move(connection))); }
+
+void Coordinator::supersede(const Moved& by) {
+  superseded_by_ = by;
+  changed_.notify();
+}
+
+Task<std::optional<AgentId>> Coordinator::greet(Connection& connection) {
+  const Instant deadline = world_.clock.now() + kGreetingMax;
+  auto answered = co_await with_deadline(world_.clock.loop(), deadline, connection.receive());
+  if (!answered || !*answered) co_return std::nullopt;
+  const Instant now = world_.clock.now();
+  const Message message = decode(**answered, now);
+  if (const auto* moved = std::get_if<Moved>(&message)) {
+    if (moved->epoch > machine_.epoch()) supersede(*moved);
+    co_return std::nullopt;
+  }
+  if (std::holds_alternative<Where>(message)) {
+    if (!provisional()) connection.send(encode(Moved{address_.host, address_.port, machine_.epoch()}, now));
+    co_return std::nullopt;
+  }
+  const auto* join = std::get_if<Join>(&message);
+  if (!join) co_return std::nullopt;
+  std::optional<std::string> refusal;
+  if (join->run_id != run_id_) {
+    refusal = "this rendezvous is for the run id '" + run_id_ + "', not '" + join->run_id + "'";
+  } else {
+    refusal = machine_.join(join->member, join->claim, now);
+  }
+  changed_.notify();
+  if (refusal) {
+    connection.send(encode(Refused{*refusal}, now));
+    co_return std::nullopt;
+  }
+  co_return join->member.id;
+}
+
+Task<void> Coordinator::attend(std::unique_ptr<Connection> connection) {
+  std::optional<AgentId> id;
+  try {
+    id = co_await greet(*connection);
+    if (!id) co_return;
+    sessions_[*id] = connection.get();
+    send_view(*id, *connection);
+    while (true) {
+      const std::optional<std::string> text = co_await connection->receive();
+      if (!text) break;
+      dispatch(*id, decode(*text, world_.clock.now()));
+    }
+  } catch (const Error&) {
+    // An agent that does not speak our language is cut off; its loss is then handled like any other.
+  }
+  if (id && sessions_[*id] == connection.get()) {
+    sessions_.erase(*id);
+    const Loss how = connection->ended() == Connection::End::kSilent ? Loss::kSilent : Loss::kClosed;
+    machine_.disconnected(*id, how, world_.clock.now());
+    changed_.notify();
+  }
+}
+
+void Coordinator::dispatch(const AgentId& id, const Message& message) {
+  const Instant now = world_.clock.now();
+  machine_.heard(id, now);
+  if (std::holds_alternative<Beat>(message)) return;
+  if (const auto* ready = std::get_if<Ready>(&message)) {
+    machine_.ready(id, ready->generation, ready->port, now);
+  } else if (const auto* failed = std::get_if<Failed>(&message)) {
+    machine_.failed(id, failed->generation, failed->failures, now);
+  } else if (const auto* done = std::get_if<Succeeded>(&message)) {
+    machine_.succeeded(id, done->generation, now);
+  } else if (const auto* leave = std::get_if<Leave>(&message)) {
+    machine_.leaving(id, leave->reason, now);
+  }
+  changed_.notify();
+}
+
+View Coordinator::common_view() const {
+  View view = machine_.common_view();
+  view.host = self_;
+  return view;
+}
+
+void Coordinator::send_view(const AgentId& id, Connection& connection) {
+  if (machine_.revision() != published_revision_) {
+    // What no authority has confirmed yet is told by publish() only; make sure that it comes by here.
+    published_details_ = 0;
+    return;
+  }
+  View view = common_view();
+  machine_.personalise(view, id);
+  connection.send(encode(view, world_.clock.now()));
+}
+
+Task<bool> Coordinator::publish() {
+  const uint64_t revision = machine_.revision();
+  const Instant now = world_.clock.now();
+  if (revision == published_revision_ && (machine_.details() == published_details_ || now < next_details_)) {
+    co_return true;
+  }
+  const bool acts = revision != published_revision_;
+  View view = common_view();
+  // Encoded before the confirmation: what is sent is what was confirmed.
+  std::vector<std::pair<AgentId, std::string>> letters;
+  for (const auto& [id, connection] : sessions_) {
+    machine_.personalise(view, id);
+    letters.emplace_back(id, encode(view, now));
+  }
+  published_details_ = machine_.details();
+  next_details_ = now + kDetailsInterval;
+  if (acts && confirm_ && view.phase != Phase::kGathering) {
+    const bool confirmed = co_await confirm_(view.legacy);
+    if (!confirmed) co_return false;
+  }
+  published_revision_ = revision;
+  for (auto& [id, text] : letters) {
+    const auto session = sessions_.find(id);
+    if (session != sessions_.end()) session->second->send(std::move(text));
+  }
+  co_return true;
+}
+
+void Coordinator::beat() {
+  const Instant now = world_.clock.now();
+  if (now < next_beat_) return;
+  next_beat_ = now + beat_interval(machine_.legacy().terms.heartbeat);
+  const std::string text = encode(Beat{}, now);
+  for (const auto& [id, connection] : sessions_) connection->send(text);
+}
+
+void Coordinator::write_notes() {
+  for (const Note& note : machine_.take_notes()) {
+    if (note.kind == Note::Kind::kJoined) {
+      events_.write("member_joined", {{"member", note.member.id.value},
+                                      {"host", note.member.host},
+                                      {"nproc", note.member.nproc}});
+    } else if (note.kind == Note::Kind::kLost || note.kind == Note::Kind::kLeft) {
+      events_.write("member_lost",
+                    {{"member", note.member.id.value}, {"host", note.member.host}, {"reason", note.reason}});
+    }
+  }
+}
+
+Task<void> Coordinator::run() {
+  std::optional<Instant> farewell;
+  while (!superseded_by_ && !machine_.superseded()) {
+    machine_.tick(world_.clock.now());
+    write_notes();
+    const bool still_host = co_await publish();
+    if (!still_host) co_return;
+    beat();
+    const Instant now = world_.clock.now();
+    if (machine_.phase() == Phase::kEnded) {
+      if (!farewell) farewell = now + kFarewellMax;
+      if (machine_.revision() == published_revision_ && (sessions_.empty() || now >= *farewell)) co_return;
+    }
+    if (machine_.revision() != published_revision_) continue;
+    Instant wake = std::min(machine_.next_tick(now), next_beat_);
+    if (machine_.details() != published_details_) wake = std::min(wake, next_details_);
+    co_await changed_.wait_until(wake);
+  }
+}
+
+}  // namespace rubato::agent

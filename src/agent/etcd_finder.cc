@@ -1,0 +1,232 @@
+// The etcd backend: etcd says who hosts the rendezvous (a key under a lease) and keeps what the next host must know.
+// Agents talk to the host directly, as in the embedded backend; etcd is asked when there is none, and before a
+// generation starts. A host that is not the owner of the key any more cannot start one.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "agent/finder.h"
+
+namespace rubato::agent {
+
+using namespace elastic;
+
+namespace {
+
+constexpr Duration kReachMax = 1s;
+constexpr Duration kPollMax = 500ms;
+constexpr Duration kStoreMax = 5s;
+// etcd grants no shorter lease with its default election timeout.
+constexpr Duration kLeaseMin = 2s;
+
+class EtcdFinder final : public Finder {
+ public:
+  EtcdFinder(const FinderContext& context, std::unique_ptr<Store> store)
+      : context_(context),
+        world_(context.world),
+        store_(std::move(store)),
+        prefix_("/rubato/" + context.spec.run_id + "/"),
+        host_key_(prefix_ + "host"),
+        state_key_(prefix_ + "state"),
+        ttl_(std::max(context.terms.heartbeat, kLeaseMin)),
+        changed_(context.world.clock.loop()),
+        changes_(context.world.clock.loop()),
+        doorway_(context.world),
+        role_(context.world, context.self, context.spec.run_id, context.events, doorway_),
+        scope_(context.world.clock.loop()) {
+    context_.terms.needs_quorum = false;
+    const Endpoint any{"", 0};
+    auto listener = world_.network.listen(any, context_.key, context_.terms.heartbeat);
+    peer_port_ = listener->port();
+    doorway_.open(std::move(listener));
+  }
+
+  Task<std::unique_ptr<Connection>> find(Past past) override {
+    if (!role_.active()) doorway_.hold();
+    const Instant deadline = past.since + context_.terms.join_timeout;
+    while (world_.clock.now() < deadline) {
+      const Instant limit = std::min(deadline, world_.clock.now() + kStoreMax);
+      const std::optional<StoreEntry> host = co_await ask_host(deadline, limit);
+      if (!host) {
+        const bool won = co_await campaign(limit);
+        if (won) co_return role_.connect();
+        continue;
+      }
+      const Endpoint there = parse_endpoint(nlohmann::json::parse(host->value).at("address").get<std::string>(), 0);
+      const Instant until = world_.clock.now() + kReachMax;
+      ConnectResult result = co_await world_.network.connect(there, context_.key, until, context_.terms.heartbeat);
+      if (result.connection) {
+        found_ = there;
+        co_return std::move(result.connection);
+      }
+      if (result.failure->kind == ConnectFailure::Kind::kRejected) {
+        throw Error(ErrorCode::kConflict, result.failure->words, to_string(there),
+                    "use the same --rdzv-id and --rdzv-key-file on every machine");
+      }
+      if (result.failure->kind == ConnectFailure::Kind::kRefused) {
+        // Its kernel says that the process is gone: no need to wait for the lease to run out.
+        co_await remove_host(host->created, limit);
+        continue;
+      }
+      last_words_ = result.failure->words;
+      co_await changed_.wait_until(world_.clock.now() + kPollMax);
+    }
+    throw Error(ErrorCode::kUnavailable,
+                fmt::format("found no host for the rendezvous '{}' in {}: {}", context_.spec.run_id,
+                            format_duration(context_.terms.join_timeout), last_words_),
+                context_.spec.endpoint, "check that the machines of the job reach each other");
+  }
+
+  void settled(const View& view) override {
+    if (!role_.active()) doorway_.point_to(Moved{found_.host, found_.port, view.legacy.epoch});
+  }
+  Endpoint found() const override { return found_; }
+  uint16_t peer_port() const override { return peer_port_; }
+
+  Task<void> watch() override {
+    scope_.spawn(store_->watch(prefix_, changes_));
+    while (true) {
+      co_await changes_.pop();
+      changed_.notify();
+    }
+  }
+
+  Task<void> farewell() override {
+    const bool hosted = role_.active();
+    co_await role_.ended();
+    if (!hosted || created_ == 0) co_return;
+    try {
+      std::vector<StoreCondition> mine{{host_key_, created_}};
+      std::vector<StoreWrite> erase{{host_key_, std::nullopt, 0}, {state_key_, std::nullopt, 0}};
+      co_await store_->commit(std::move(mine), std::move(erase), world_.clock.now() + kStoreMax);
+      co_await store_->revoke_lease(lease_, world_.clock.now() + kStoreMax);
+    } catch (const Error&) {
+      // The lease runs out by itself; the job's outcome does not depend on it.
+    }
+  }
+
+ private:
+  // Throws what etcd said only when the time for joining is over: it may be electing a leader.
+  Task<std::optional<StoreEntry>> ask_host(Instant deadline, Instant limit) {
+    while (true) {
+      try {
+        co_return co_await store_->get(host_key_, limit);
+      } catch (const Error&) {
+        if (world_.clock.now() >= deadline - kPollMax) throw;
+      }
+      co_await Sleep(world_.clock.loop(), world_.clock.now() + kPollMax);
+      limit = std::min(deadline, world_.clock.now() + kStoreMax);
+    }
+  }
+
+  Task<void> remove_host(int64_t created, Instant limit) {
+    std::vector<StoreCondition> same{{host_key_, created}};
+    std::vector<StoreWrite> erase{{host_key_, std::nullopt, 0}};
+    co_await store_->commit(std::move(same), std::move(erase), limit);
+  }
+
+  std::string own_address() const {
+    if (!context_.spec.local_addr.empty()) return context_.spec.local_addr;
+    const auto addresses = world_.network.addresses();
+    return addresses.empty() ? "127.0.0.1" : addresses.front();
+  }
+
+  Task<bool> campaign(Instant limit) {
+    lease_ = co_await store_->grant_lease(ttl_, limit);
+    const Endpoint here{own_address(), peer_port_};
+    const nlohmann::json card = {{"address", to_string(here)}, {"agent", context_.self.value}};
+    std::vector<StoreCondition> absent{{host_key_, 0}};
+    std::vector<StoreWrite> claim{{host_key_, card.dump(), lease_}};
+    const CommitResult result = co_await store_->commit(std::move(absent), std::move(claim), limit);
+    if (!result.committed) {
+      co_await store_->revoke_lease(lease_, limit);
+      co_return false;
+    }
+    created_ = result.revision;
+    renewed_ = world_.clock.now();
+    const std::optional<StoreEntry> state = co_await store_->get(state_key_, limit);
+    found_ = here;
+    std::optional<Rendezvous> machine;
+    if (state) {
+      Legacy legacy = decode_legacy(state->value);
+      legacy.terms.needs_quorum = false;
+      machine.emplace(legacy, std::set<AgentId>{}, world_.clock.now());
+    } else {
+      machine.emplace(context_.terms, world_.clock.now());
+    }
+    Coordinator::Confirm confirm = [this](Legacy legacy) { return record(std::move(legacy)); };
+    role_.begin(std::move(*machine), here, std::move(confirm));
+    scope_.spawn(keep_lease(created_));
+    co_return true;
+  }
+
+  // Writes the state, on condition that this agent still owns the host key. While etcd is away it tries on: nobody
+  // else can become host meanwhile.
+  Task<bool> record(Legacy legacy) {
+    while (true) {
+      try {
+        std::vector<StoreCondition> mine{{host_key_, created_}};
+        std::vector<StoreWrite> state{{state_key_, encode_legacy(legacy), 0}};
+        const Instant limit = world_.clock.now() + kStoreMax;
+        const CommitResult result = co_await store_->commit(std::move(mine), std::move(state), limit);
+        co_return result.committed;
+      } catch (const Error& error) {
+        if (error.code != ErrorCode::kUnavailable) throw;
+        say_once("rubato: etcd does not answer, so no new generation can start: " + error.message + "\n");
+      }
+      co_await Sleep(world_.clock.loop(), world_.clock.now() + kPollMax);
+    }
+  }
+
+  // A host whose lease cannot be renewed goes on only while all its agents are with it; else another may be host.
+  Task<void> keep_lease(int64_t term) {
+    while (role_.active() && created_ == term) {
+      co_await Sleep(world_.clock.loop(), world_.clock.now() + ttl_ / 4);
+      if (!role_.active() || created_ != term) co_return;
+      bool expired = false;
+      try {
+        expired = !co_await store_->renew_lease(lease_, world_.clock.now() + ttl_ / 4);
+        if (!expired) renewed_ = world_.clock.now();
+      } catch (const Error&) {
+        const bool doubtful = world_.clock.now() >= renewed_ + fence_after(ttl_);
+        expired = doubtful && role_.active() && !role_.coordinator().complete();
+      }
+      if (expired && role_.active() && created_ == term) {
+        created_ = 0;
+        role_.end();
+        co_return;
+      }
+    }
+  }
+
+  void say_once(const std::string& words) {
+    if (!std::exchange(said_, true)) world_.console.err(words);
+  }
+
+  FinderContext context_;
+  World& world_;
+  std::unique_ptr<Store> store_;
+  std::string prefix_, host_key_, state_key_;
+  Duration ttl_;
+  uint16_t peer_port_ = 0;
+  Endpoint found_;
+  int64_t lease_ = 0;
+  int64_t created_ = 0;  // the revision of our host key: our term
+  Instant renewed_{};
+  std::string last_words_ = "nobody hosts it";
+  bool said_ = false;
+  Event changed_;
+  Channel<StoreChange> changes_;
+  Doorway doorway_;
+  HostRole role_;
+  Scope scope_;
+};
+
+}  // namespace
+
+std::unique_ptr<Finder> make_etcd_finder(const FinderContext& context, std::unique_ptr<Store> store) {
+  return std::make_unique<EtcdFinder>(context, std::move(store));
+}
+
+}  // namespace rubato::agent

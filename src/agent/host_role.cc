@@ -1,0 +1,55 @@
+#include "agent/host_role.h"
+
+#include <nlohmann/json.hpp>
+
+#include "agent/loopback.h"
+
+namespace rubato::agent {
+
+HostRole::HostRole(World& world, AgentId self, std::string run_id, EventLog& events, Doorway& doorway)
+    : world_(world),
+      self_(std::move(self)),
+      run_id_(std::move(run_id)),
+      events_(events),
+      doorway_(doorway),
+      changed_(world.clock.loop()),
+      scope_(world.clock.loop()) {}
+
+void HostRole::begin(elastic::Rendezvous machine, Endpoint address, Coordinator::Confirm confirm) {
+  end();
+  address_ = std::move(address);
+  coordinator_ = std::make_unique<Coordinator>(world_, self_, run_id_, std::move(machine), std::move(confirm), events_);
+  coordinator_->set_address(address_);
+  events_.write("hosting", {{"epoch", coordinator_->legacy().epoch}, {"address", to_string(address_)}});
+  doorway_.serve(*coordinator_);
+  scope_.spawn(serve());
+}
+
+Task<void> HostRole::serve() {
+  co_await coordinator_->run();
+  successor_ = coordinator_->superseded_by();
+  doorway_.hold();
+  // The coordinator's members, and our own loopback, see their connections close.
+  coordinator_.reset();
+  changed_.notify();
+}
+
+void HostRole::end() {
+  scope_.cancel();
+  if (!coordinator_) return;
+  doorway_.hold();
+  coordinator_.reset();
+  changed_.notify();
+}
+
+std::unique_ptr<Connection> HostRole::connect() {
+  auto [ours, theirs] = make_loopback(world_.clock.loop(), address_.host);
+  coordinator_->admit(std::move(theirs));
+  return std::move(ours);
+}
+
+Task<void> HostRole::ended() {
+  while (coordinator_) co_await changed_.wait();
+}
+
+}  // namespace rubato::agent

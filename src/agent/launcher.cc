@@ -1,0 +1,328 @@
+#include "agent/launcher.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "agent/report.h"
+
+namespace rubato::agent {
+
+using namespace elastic;
+
+namespace {
+
+// After the end, agents that still stop their workers are waited for; then the host goes.
+constexpr Duration kGoodbyeMax = 60s;
+
+Terms make_terms(const LaunchSpec& spec) {
+  Terms terms;
+  terms.min_nodes = spec.min_nodes;
+  terms.max_nodes = spec.max_nodes;
+  terms.max_restarts = spec.max_restarts;
+  terms.last_call = spec.last_call;
+  terms.join_timeout = spec.join_timeout;
+  terms.heartbeat = spec.heartbeat;
+  return terms;
+}
+
+std::unique_ptr<Finder> make_finder(LaunchContext& context, const LaunchSpec& spec, const AgentId& self,
+                                    EventLog& events) {
+  const FinderContext finder{context.world, spec, self, context.key, make_terms(spec), events};
+  if (spec.standalone) return make_solo_finder(finder);
+  if (spec.backend == Backend::kEtcd) return make_etcd_finder(finder, std::move(context.store));
+  return make_embedded_finder(finder);
+}
+
+// The static backend is an embedded one whose host is node 0. The master port belongs to the workers, so the agents
+// meet one port above it.
+LaunchSpec completed(LaunchSpec spec) {
+  if (spec.backend == Backend::kStatic) {
+    spec.is_host = spec.node_rank.value_or(0) == 0;
+    if (spec.endpoint.empty()) {
+      const Endpoint agents{spec.master_addr, static_cast<uint16_t>(spec.master_port + 1)};
+      spec.endpoint = to_string(agents);
+    }
+  }
+  return spec;
+}
+
+std::string make_log_folder(World& world, const LaunchSpec& spec) {
+  const std::string base = spec.log_dir.empty() ? world.files.make_temporary_folder("rubato_") : spec.log_dir;
+  return fmt::format("{}/{}_{}", base, spec.run_id, world.random.hex(8));
+}
+
+WorkerGroup::Setup make_setup(const LaunchContext& context, const LaunchSpec& spec, const std::string& folder) {
+  WorkerGroup::Setup setup;
+  setup.python = context.python;
+  setup.environment = group_environment(context.environment, spec, context.old_torch);
+  setup.log_folder = folder;
+  setup.old_torch = context.old_torch;
+  return setup;
+}
+
+}  // namespace
+
+Task<Outcome> launch(LaunchContext context) {
+  AgentId self{context.world.random.hex(32)};
+  Launcher launcher(context, std::move(self));
+  co_return co_await launcher.run();
+}
+
+Launcher::Launcher(LaunchContext& context, AgentId self)
+    : world_(context.world),
+      spec_(completed(context.spec)),
+      context_(context),
+      self_(std::move(self)),
+      events_(context.world, spec_.events_file, self_.value.substr(0, 12)),
+      log_folder_(make_log_folder(world_, spec_)),
+      temporary_logs_(spec_.log_dir.empty()),
+      finder_(make_finder(context, spec_, self_, events_)),
+      inbox_(world_.clock.loop()),
+      workers_(world_, spec_, make_setup(context, spec_, log_folder_), events_,
+               [this] { inbox_.push(WorkersChanged{}); }),
+      membership_(world_, spec_, self_, *finder_, events_,
+                  [this](Membership::Update update) { inbox_.push(std::move(update)); }),
+      scope_(world_.clock.loop()) {}
+
+Task<Outcome> Launcher::run() {
+  events_.write("agent_start", {{"pid", world_.machine.pid},
+                                {"host", world_.machine.hostname},
+                                {"backend", spec_.standalone ? "standalone" : to_string(spec_.backend)},
+                                {"endpoint", spec_.endpoint},
+                                {"run_id", spec_.run_id}});
+  if (limits_threads(context_.environment, spec_)) {
+    say(fmt::format("OMP_NUM_THREADS is not set: each of the {} workers gets 1 thread; set it to tune", spec_.nproc));
+  }
+  for (const std::string& note : spec_.notes) say(note);
+  prewarm();
+  if (context_.signals) scope_.spawn(read_signals());
+  scope_.spawn(membership_.run());
+  while (!over()) {
+    const std::optional<Happening> happening = co_await inbox_.pop();
+    if (!happening) break;
+    handle(*happening);
+    follow();
+  }
+  co_return co_await finish();
+}
+
+Task<void> Launcher::read_signals() {
+  while (true) {
+    const std::optional<int> number = co_await context_.signals->pop();
+    if (!number) co_return;
+    inbox_.push(Signal{*number});
+  }
+}
+
+void Launcher::prewarm() {
+  if (spec_.prewarm.empty()) return;
+  if (spec_.kind == ProgramKind::kBinary) {
+    say("--prewarm is for Python programs: with --no-python every start is cold");
+    spec_.prewarm.clear();
+    return;
+  }
+  PrewarmSpec warm;
+  warm.interpreter = {context_.python, "-u"};
+  warm.modules = spec_.prewarm;
+  for (const auto& [name, value] : group_environment(context_.environment, spec_, context_.old_torch)) {
+    warm.env.push_back(name + "=" + value);
+  }
+  PythonMain main;
+  main.kind = spec_.kind == ProgramKind::kScript   ? PythonMain::Kind::kScript
+              : spec_.kind == ProgramKind::kModule ? PythonMain::Kind::kModule
+                                                   : PythonMain::Kind::kRunPath;
+  main.target = spec_.program;
+  warm.main = std::move(main);
+  world_.processes.prewarm(warm, [this](std::string reason) {
+    events_.write("prewarm", {{"state", reason.empty() ? "ready" : "fallback"}, {"reason", reason}});
+    if (!reason.empty()) say("--prewarm: starting workers cold: " + reason);
+  });
+}
+
+void Launcher::handle(const Happening& happening) {
+  if (const auto* update = std::get_if<Membership::Update>(&happening)) on_update(*update);
+  if (const auto* signal = std::get_if<Signal>(&happening)) on_signal(signal->number);
+}
+
+void Launcher::on_update(const Membership::Update& update) {
+  if (const auto* view = std::get_if<View>(&update)) {
+    on_view(*view);
+  } else if (const auto* lost = std::get_if<Membership::HostLost>(&update)) {
+    if (!over()) {
+      say(fmt::format("lost the host of the rendezvous at {} ({}); looking for its successor", to_string(lost->host),
+                      lost->closed ? "connection closed" : "no answer"));
+    }
+  } else if (std::holds_alternative<Membership::Fence>(update)) {
+    if (workers_.alive()) say("no host vouches for this generation any more: stopping its workers");
+    workers_.kill();
+  } else if (const auto* error = std::get_if<Error>(&update)) {
+    failure_ = *error;
+    workers_.stop(SIGTERM, spec_.grace);
+  }
+}
+
+void Launcher::on_view(const View& view) {
+  const bool news = !view_ || view_->phase != view.phase || view_->legacy.generation != view.legacy.generation ||
+                    view_->reason != view.reason;
+  view_ = view;
+  if (news) announce(view);
+}
+
+void Launcher::announce(const View& view) {
+  const Legacy& legacy = view.legacy;
+  switch (view.phase) {
+    case Phase::kGathering:
+      events_.write("gathering", {{"generation", legacy.generation}, {"reason", view.reason}});
+      if (spec_.max_nodes > 1 || legacy.generation > 1) say(view.reason.empty() ? "joined" : view.reason);
+      break;
+    case Phase::kRunning:
+      if (!view.assignment) {
+        say(fmt::format("the group is full ({} agents): this one waits as a spare", legacy.terms.max_nodes));
+        break;
+      }
+      events_.write("running", {{"generation", legacy.generation},
+                                {"members", view.assignment->group_world_size},
+                                {"world_size", view.assignment->world_size},
+                                {"group_rank", view.assignment->group_rank},
+                                {"master_addr", view.master_addr},
+                                {"master_port", view.master_port},
+                                {"restarts", legacy.restarts_used}});
+      if (spec_.max_nodes > 1 || legacy.generation > 1) {
+        say(fmt::format("generation {}: {}; this agent has ranks {}-{}", legacy.generation, view.reason,
+                        view.assignment->first_rank, view.assignment->first_rank + spec_.nproc - 1));
+      }
+      break;
+    case Phase::kEnded: break;
+  }
+}
+
+void Launcher::on_signal(int number) {
+  if (signal_ != 0) {
+    // The second time, the person means it.
+    workers_.kill();
+    return;
+  }
+  signal_ = number;
+  events_.write("signal", {{"signal", number}});
+  say(fmt::format("got {}: passing it to the workers; they have {} to end", signal_name(number),
+                  format_duration(spec_.grace)));
+  membership_.say(Leave{signal_name(number)});
+  workers_.stop(number, spec_.grace);
+}
+
+void Launcher::follow() {
+  if (workers_.state() == WorkerGroup::State::kFailed || workers_.state() == WorkerGroup::State::kSucceeded) {
+    report_workers();
+  }
+  membership_.set_workers(workers_.generation(), workers_.state() == WorkerGroup::State::kRunning,
+                          workers_.state() == WorkerGroup::State::kSucceeded);
+  if (!view_ || failure_) return;
+  switch (view_->phase) {
+    case Phase::kGathering: follow_gathering(); break;
+    case Phase::kRunning: follow_running(); break;
+    case Phase::kEnded: workers_.stop(SIGTERM, spec_.grace); break;
+  }
+}
+
+void Launcher::follow_gathering() {
+  if (workers_.alive()) {
+    if (view_->provisional) {
+      workers_.kill();
+    } else {
+      workers_.stop(SIGTERM, spec_.grace);
+    }
+    return;
+  }
+  if (!port_ && signal_ == 0) {
+    const bool fixed = spec_.master_port != 0 && (spec_.standalone || spec_.node_rank.value_or(0) == 0);
+    port_ = world_.network.lease_port(fixed ? static_cast<uint16_t>(spec_.master_port) : uint16_t{0});
+  }
+  const Ready ready{view_->legacy.generation, port_ ? port_->port() : uint16_t{0}};
+  membership_.say(ready);
+}
+
+void Launcher::follow_running() {
+  const Generation generation = view_->legacy.generation;
+  if (workers_.generation() == generation && workers_.state() != WorkerGroup::State::kIdle) {
+    report_workers();
+    return;
+  }
+  if (workers_.alive()) {
+    workers_.kill();
+  } else if (view_->assignment && signal_ == 0 && workers_.generation() < generation) {
+    start_workers();
+  }
+}
+
+void Launcher::start_workers() {
+  port_.reset();
+  View place = *view_;
+  if (spec_.backend == Backend::kStatic) {
+    place.master_addr = spec_.master_addr;
+    place.master_port = static_cast<uint16_t>(spec_.master_port);
+  }
+  try {
+    workers_.start(place);
+  } catch (const Error& error) {
+    failure_ = error;
+    membership_.say(Leave{error.message});
+  }
+}
+
+// Repeated with every view: a new host may not have heard it.
+void Launcher::report_workers() {
+  if (workers_.state() == WorkerGroup::State::kFailed) {
+    const Failed failed{workers_.generation(), workers_.failures()};
+    membership_.say(failed);
+  }
+  if (workers_.state() == WorkerGroup::State::kSucceeded) membership_.say(Succeeded{workers_.generation()});
+}
+
+bool Launcher::over() const {
+  if (workers_.alive()) return false;
+  if (failure_ || signal_ != 0) return true;
+  return view_ && view_->phase == Phase::kEnded;
+}
+
+Task<Outcome> Launcher::finish() {
+  const Outcome result = outcome();
+  if (signal_ != 0 && view_ && view_->phase == Phase::kGathering) {
+    const Ready gone{view_->legacy.generation, 0};
+    membership_.say(gone);
+  }
+  const bool ended = view_ && view_->phase == Phase::kEnded;
+  scope_.cancel();
+  if (ended) {
+    const Instant deadline = world_.clock.now() + kGoodbyeMax;
+    Task<bool> farewell = [](Finder& finder) -> Task<bool> {
+      co_await finder.farewell();
+      co_return true;
+    }(*finder_);
+    co_await with_deadline(world_.clock.loop(), deadline, std::move(farewell));
+  }
+  const bool succeeded = result.exit_code == 0 && result.signal == 0;
+  if (temporary_logs_ && succeeded) {
+    world_.files.remove_tree(log_folder_.substr(0, log_folder_.rfind('/')));
+  }
+  events_.write("end", {{"outcome", result.signal ? "signal" : succeeded ? "succeeded" : "failed"},
+                        {"exit_code", result.exit_code},
+                        {"restarts", view_ ? view_->legacy.restarts_used : 0}});
+  if (failure_ && signal_ == 0) throw *failure_;
+  co_return result;
+}
+
+Outcome Launcher::outcome() {
+  if (signal_ != 0) return {0, signal_};
+  if (failure_ || !view_) return {1, 0};
+  if (view_->succeeded) return {0, 0};
+  world_.console.err(failure_report(*view_, log_folder_));
+  return {1, 0};
+}
+
+void Launcher::say(const std::string& words) {
+  if (!spec_.quiet) world_.console.err("rubato: " + words + "\n");
+}
+
+}  // namespace rubato::agent

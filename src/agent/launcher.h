@@ -1,0 +1,82 @@
+// Launcher: the life of one `rubato run` agent: join, run workers as the views say, report, end.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <variant>
+
+#include "agent/membership.h"
+#include "agent/worker_group.h"
+
+namespace rubato::agent {
+
+// How it ended: an exit code, or the signal that this process should end by.
+struct Outcome {
+  int exit_code = 0;
+  int signal = 0;
+};
+
+struct LaunchContext {
+  World& world;
+  LaunchSpec spec;
+  ChannelKey key;
+  std::string python;             // empty for --no-python
+  Environment environment;        // inherited
+  bool old_torch = false;
+  std::unique_ptr<Store> store;   // for the etcd backend
+  Channel<int>* signals = nullptr;  // SIGTERM and its like, as they come
+};
+
+// Runs one agent to its end. Throws Error for what a person must mend.
+Task<Outcome> launch(LaunchContext context);
+
+class Launcher {
+ public:
+  Launcher(LaunchContext& context, AgentId self);
+  Task<Outcome> run();
+
+ private:
+  struct WorkersChanged {};
+  struct Signal {
+    int number;
+  };
+  using Happening = std::variant<Membership::Update, WorkersChanged, Signal>;
+
+  Task<void> read_signals();
+  void prewarm();
+  void handle(const Happening& happening);
+  void on_update(const Membership::Update& update);
+  void on_view(const elastic::View& view);
+  void on_signal(int number);
+  void follow();  // brings the workers nearer to what the view wants
+  void follow_gathering();
+  void follow_running();
+  void start_workers();
+  void report_workers();
+  void say(const std::string& words);
+  void announce(const elastic::View& view);
+  bool over() const;
+  Task<Outcome> finish();
+  Outcome outcome();
+
+  World& world_;
+  LaunchSpec spec_;
+  LaunchContext& context_;
+  AgentId self_;
+  EventLog events_;
+  std::string log_folder_;
+  bool temporary_logs_ = false;
+
+  std::unique_ptr<Finder> finder_;
+  Channel<Happening> inbox_;
+  WorkerGroup workers_;
+  Membership membership_;
+
+  std::optional<elastic::View> view_;
+  std::unique_ptr<PortLease> port_;
+  std::optional<Error> failure_;
+  int signal_ = 0;
+  Scope scope_;
+};
+
+}  // namespace rubato::agent

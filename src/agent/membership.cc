@@ -1,0 +1,193 @@
+#include "agent/membership.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace rubato::agent {
+
+using namespace elastic;
+
+namespace {
+// An agent that was asked to let us in answers within this time, or we ask elsewhere.
+constexpr Duration kAnswerMax = 1s;
+constexpr Duration kRetryPause = 50ms;
+// The host's kernel closed the connection: a successor is there in a moment. If not, the workers stop before it could
+// form a round without us (kRegatherWindow).
+constexpr Duration kFenceAfterClose = 400ms;
+static_assert(kFenceAfterClose < kRegatherWindow);
+}  // namespace
+
+Membership::Membership(World& world, const LaunchSpec& spec, AgentId self, Finder& finder, EventLog& events, Sink sink)
+    : world_(world),
+      spec_(spec),
+      self_(std::move(self)),
+      finder_(finder),
+      events_(events),
+      sink_(std::move(sink)),
+      changed_(world.clock.loop()) {}
+
+Task<void> Membership::run() {
+  // In this frame: whoever cancels run() ends the session with it.
+  Scope scope(world_.clock.loop());
+  scope.spawn(keep_joined());
+  scope.spawn(watch_fence());
+  scope.spawn(finder_.watch());
+  try {
+    co_await scope.join();
+  } catch (const Error& error) {
+    sink_(error);
+  }
+}
+
+Task<void> Membership::keep_joined() {
+  past_.since = world_.clock.now();
+  while (true) {
+    std::unique_ptr<Connection> connection = co_await finder_.find(past_);
+    past_.hint.reset();
+    co_await session(std::move(connection));
+    connection_ = nullptr;
+    if (joined_) {
+      lost_ = world_.clock.now();
+      past_.since = lost_;
+      const Endpoint host = finder_.found();
+      events_.write("host_lost",
+                    {{"address", to_string(host)}, {"how", past_.was_closed ? "closed" : "silent"}});
+      const HostLost lost{host, past_.was_closed};
+      sink_(lost);
+    }
+    const bool at_once = joined_ || past_.hint;
+    joined_ = answered_ = false;
+    changed_.notify();
+    if (!at_once) co_await Sleep(world_.clock.loop(), world_.clock.now() + kRetryPause);
+  }
+}
+
+Join Membership::introduce(const Connection& connection) const {
+  Join join;
+  join.run_id = spec_.run_id;
+  MemberInfo& me = join.member;
+  me.id = self_;
+  me.host = world_.machine.hostname;
+  me.machine = world_.machine.machine_id;
+  me.address = spec_.local_addr.empty() ? connection.local_address() : spec_.local_addr;
+  me.addresses = world_.network.addresses();
+  me.peer_port = finder_.peer_port();
+  me.nproc = spec_.nproc;
+  me.role = spec_.role;
+  if (spec_.backend == Backend::kStatic) me.node_rank = spec_.node_rank.value_or(0);
+  if (past_.view) {
+    const Legacy& last = past_.view->legacy;
+    join.claim.epoch = last.epoch;
+    join.claim.generation = last.generation;
+    join.claim.round = last.round;
+    join.claim.round_size = last.round_size;
+    join.claim.in_round = last.round > 0 && my_round_ == last.round;
+    join.claim.running = join.claim.in_round && workers_running_;
+    join.claim.succeeded = join.claim.in_round && workers_succeeded_;
+    join.claim.seniority = past_.view->seniority;
+    join.claim.restarts_used = last.restarts_used;
+  }
+  return join;
+}
+
+Task<void> Membership::session(std::unique_ptr<Connection> connection) {
+  connection_ = connection.get();
+  heard_ = world_.clock.now();
+  provisional_since_.reset();
+  connection->send(encode(introduce(*connection), heard_));
+  Instant next_beat = heard_ + beat_interval(heartbeat());
+  while (true) {
+    // Given up when the workers are fenced, not later: a host that speaks again must learn that they are gone.
+    Instant give_up = answered_ ? heard_ + fence_after(heartbeat()) : heard_ + kAnswerMax;
+    // A would-be host that gathers no quorum may be waiting for the wrong side: look around again.
+    if (provisional_since_) give_up = std::min(give_up, *provisional_since_ + 2 * heartbeat());
+    const Instant wake = std::min(give_up, next_beat);
+    auto received = co_await with_deadline(world_.clock.loop(), wake, connection->receive());
+    const Instant now = world_.clock.now();
+    if (!received) {
+      past_.was_closed = false;
+      if (now >= give_up) co_return;
+      connection->send(encode(Beat{}, now));
+      next_beat = now + beat_interval(heartbeat());
+      continue;
+    }
+    if (!*received) {
+      past_.was_closed = connection->ended() != Connection::End::kSilent;
+      co_return;
+    }
+    heard_ = now;
+    const bool go_on = co_await handle(**received, *connection);
+    if (!go_on) co_return;
+  }
+}
+
+// False: this connection is of no use any more.
+Task<bool> Membership::handle(const std::string& text, Connection& connection) {
+  const Message message = decode(text, world_.clock.now());
+  if (const auto* moved = std::get_if<Moved>(&message)) {
+    past_.hint = *moved;
+    past_.was_closed = true;
+    // The one who sent us on may know an old host only: do not spin.
+    co_await Sleep(world_.clock.loop(), world_.clock.now() + 20ms);
+    co_return false;
+  }
+  if (const auto* refused = std::get_if<Refused>(&message)) {
+    throw Error(ErrorCode::kConflict, "the rendezvous refused this agent: " + refused->reason,
+                connection.peer_address());
+  }
+  if (const auto* view = std::get_if<View>(&message)) co_return accept(*view);
+  co_return true;
+}
+
+bool Membership::accept(const View& view) {
+  if (!view.provisional) {
+    const bool stale = past_.view && !newer_or_same(view.legacy, past_.view->legacy);
+    if (stale) return false;
+    if (!joined_) events_.write("joined", {{"address", to_string(finder_.found())}});
+    past_.view = view;
+    past_.host = finder_.found();
+    provisional_since_.reset();
+    if (view.assignment) my_round_ = view.legacy.generation;
+    finder_.settled(view);
+    joined_ = true;
+  } else if (!provisional_since_) {
+    provisional_since_ = world_.clock.now();
+  }
+  answered_ = true;
+  fenced_ = false;
+  changed_.notify();
+  sink_(view);
+  return true;
+}
+
+Task<void> Membership::watch_fence() {
+  while (true) {
+    const bool in_touch = connection_ && answered_;
+    if (fenced_ || in_touch) {
+      co_await changed_.wait();
+      continue;
+    }
+    const Instant deadline = past_.was_closed ? lost_ + kFenceAfterClose : lost_;
+    if (world_.clock.now() >= deadline) {
+      fenced_ = true;
+      fenced_round_ = my_round_;
+      workers_running_ = false;
+      sink_(Fence{});
+    } else {
+      co_await changed_.wait_until(deadline);
+    }
+  }
+}
+
+void Membership::say(const Message& message) {
+  if (connection_ && answered_) connection_->send(encode(message, world_.clock.now()));
+}
+
+void Membership::set_workers(Generation generation, bool running, bool succeeded) {
+  workers_running_ = running && generation == my_round_ && generation != fenced_round_;
+  workers_succeeded_ = succeeded && generation == my_round_;
+}
+
+Duration Membership::heartbeat() const { return past_.view ? past_.view->legacy.terms.heartbeat : spec_.heartbeat; }
+
+}  // namespace rubato::agent

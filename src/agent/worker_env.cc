@@ -1,0 +1,76 @@
+#include "agent/worker_env.h"
+
+namespace rubato::agent {
+
+bool limits_threads(const Environment& inherited, const LaunchSpec& spec) {
+  return spec.nproc > 1 && !inherited.contains("OMP_NUM_THREADS");
+}
+
+Environment group_environment(const Environment& inherited, const LaunchSpec& spec, bool old_torch) {
+  Environment env = inherited;
+  if (limits_threads(inherited, spec)) env["OMP_NUM_THREADS"] = "1";
+  env["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(spec.max_restarts);
+  env["TORCHELASTIC_RUN_ID"] = spec.run_id;
+  env["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+  env["ROLE_NAME"] = spec.role;
+  env.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+  if (old_torch) env.emplace("NCCL_ASYNC_ERROR_HANDLING", "1");
+  return env;
+}
+
+std::vector<std::string> worker_environment(const Environment& group, const LaunchSpec& spec,
+                                            const WorkerPlace& place) {
+  Environment env = group;
+  const elastic::Assignment& a = place.assignment;
+  env["LOCAL_RANK"] = std::to_string(place.local_rank);
+  env["RANK"] = std::to_string(a.first_rank + place.local_rank);
+  env["GROUP_RANK"] = std::to_string(a.group_rank);
+  env["ROLE_RANK"] = std::to_string(a.first_role_rank + place.local_rank);
+  env["LOCAL_WORLD_SIZE"] = std::to_string(spec.nproc);
+  env["WORLD_SIZE"] = std::to_string(a.world_size);
+  env["GROUP_WORLD_SIZE"] = std::to_string(a.group_world_size);
+  env["ROLE_WORLD_SIZE"] = std::to_string(a.role_world_size);
+  env["MASTER_ADDR"] = place.master_addr;
+  env["MASTER_PORT"] = std::to_string(place.master_port);
+  env["TORCHELASTIC_RESTART_COUNT"] = std::to_string(place.restarts_used);
+  env["TORCHELASTIC_ERROR_FILE"] = place.error_file;
+  env["RUBATO_GENERATION"] = std::to_string(place.generation);
+  if (spec.virtual_local_rank) {
+    env["LOCAL_RANK"] = "0";
+    env["CUDA_VISIBLE_DEVICES"] = std::to_string(place.local_rank);
+  }
+  std::vector<std::string> out;
+  out.reserve(env.size());
+  for (const auto& [name, value] : env) out.push_back(name + "=" + value);
+  return out;
+}
+
+namespace {
+std::string with_local_rank(std::string text, int local_rank) {
+  const std::string macro = "${local_rank}";
+  for (size_t at = text.find(macro); at != std::string::npos; at = text.find(macro, at)) {
+    const std::string digits = std::to_string(local_rank);
+    text.replace(at, macro.size(), digits);
+    at += digits.size();
+  }
+  return text;
+}
+
+// What torchrun --run-path does: the script runs through runpy, with its own name in sys.argv.
+constexpr const char* kRunPath =
+    "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')";
+}  // namespace
+
+std::vector<std::string> worker_arguments(const LaunchSpec& spec, const std::string& python, int local_rank) {
+  std::vector<std::string> argv;
+  switch (spec.kind) {
+    case ProgramKind::kScript: argv = {python, "-u", spec.program}; break;
+    case ProgramKind::kModule: argv = {python, "-u", "-m", spec.program}; break;
+    case ProgramKind::kRunPath: argv = {python, "-u", "-c", kRunPath, spec.program}; break;
+    case ProgramKind::kBinary: argv = {spec.program}; break;
+  }
+  for (const std::string& arg : spec.args) argv.push_back(with_local_rank(arg, local_rank));
+  return argv;
+}
+
+}  // namespace rubato::agent

@@ -1,0 +1,38 @@
+// The environment of a worker: torchrun's contract, variable by variable.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "elastic/member.h"
+#include "model/launch_spec.h"
+
+namespace rubato::agent {
+
+using Environment = std::map<std::string, std::string>;
+
+struct WorkerPlace {
+  int local_rank = 0;
+  Generation generation = 1;
+  elastic::Assignment assignment;
+  std::string master_addr;
+  uint16_t master_port = 0;
+  int restarts_used = 0;
+  std::string error_file;
+};
+
+// What the agent inherited, plus what every worker of the group gets alike. `old_torch`: PyTorch before 2.2 reads
+// NCCL_ASYNC_ERROR_HANDLING; later ones warn about it.
+Environment group_environment(const Environment& inherited, const LaunchSpec& spec, bool old_torch);
+
+// OMP_NUM_THREADS is set to 1 for several workers on one machine, unless the user has set it, as torchrun does.
+bool limits_threads(const Environment& inherited, const LaunchSpec& spec);
+
+std::vector<std::string> worker_environment(const Environment& group, const LaunchSpec& spec, const WorkerPlace& place);
+
+// The command line of a worker: `python -u script args`, `python -u -m module args`, or the program itself.
+// "${local_rank}" in an argument is replaced, as torchrun does.
+std::vector<std::string> worker_arguments(const LaunchSpec& spec, const std::string& python, int local_rank);
+
+}  // namespace rubato::agent

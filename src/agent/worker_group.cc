@@ -1,0 +1,169 @@
+#include "agent/worker_group.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "agent/error_file.h"
+#include "agent/worker_output.h"
+
+namespace rubato::agent {
+
+namespace {
+std::optional<PythonMain> warm_main(const LaunchSpec& spec, const std::vector<std::string>& argv) {
+  PythonMain main;
+  size_t before_args = 0;  // of argv
+  switch (spec.kind) {
+    case ProgramKind::kScript: main.kind = PythonMain::Kind::kScript; before_args = 3; break;
+    case ProgramKind::kModule: main.kind = PythonMain::Kind::kModule; before_args = 4; break;
+    case ProgramKind::kRunPath: main.kind = PythonMain::Kind::kRunPath; before_args = 5; break;
+    case ProgramKind::kBinary: return std::nullopt;
+  }
+  main.target = spec.program;
+  main.args.assign(argv.begin() + static_cast<std::ptrdiff_t>(before_args), argv.end());
+  return main;
+}
+}  // namespace
+
+WorkerGroup::WorkerGroup(World& world, const LaunchSpec& spec, Setup setup, EventLog& events,
+                         std::function<void()> on_change)
+    : world_(world),
+      spec_(spec),
+      setup_(std::move(setup)),
+      events_(events),
+      on_change_(std::move(on_change)),
+      killer_(world.clock.loop(), [this] { stop(SIGKILL, 0s); }),
+      scope_(world.clock.loop()) {}
+
+void WorkerGroup::start(const elastic::View& view) {
+  CHECK(!alive());
+  clear();
+  generation_ = view.legacy.generation;
+  state_ = State::kRunning;
+  try {
+    for (int local_rank = 0; local_rank < spec_.nproc; ++local_rank) spawn(local_rank, view);
+  } catch (const Error&) {
+    clear();
+    throw;
+  }
+  for (const auto& worker : workers_) scope_.spawn(watch(*worker));
+}
+
+void WorkerGroup::spawn(int local_rank, const elastic::View& view) {
+  auto worker = std::make_unique<Worker>();
+  worker->local_rank = local_rank;
+  worker->rank = view.assignment->first_rank + local_rank;
+  worker->folder = fmt::format("{}/attempt_{}/{}", setup_.log_folder, view.legacy.generation - 1, local_rank);
+  world_.files.make_folders(worker->folder);
+
+  WorkerPlace place;
+  place.local_rank = local_rank;
+  place.generation = view.legacy.generation;
+  place.assignment = *view.assignment;
+  place.master_addr = view.master_addr;
+  place.master_port = view.master_port;
+  place.restarts_used = view.legacy.restarts_used;
+  place.error_file = worker->folder + "/error.json";
+
+  const OutputPlan output = plan_output(spec_, local_rank, worker->folder);
+  SpawnSpec spec;
+  spec.argv = worker_arguments(spec_, setup_.python, local_rank);
+  spec.env = worker_environment(setup_.environment, spec_, place);
+  spec.out = output.out;
+  spec.err = output.err;
+  if (!spec_.prewarm.empty()) spec.warm = warm_main(spec_, spec.argv);
+  worker->process = world_.processes.spawn(spec);
+  ++live_;
+  events_.write("spawn", {{"generation", generation_},
+                          {"local_rank", local_rank},
+                          {"rank", worker->rank},
+                          {"pid", worker->process->pid()},
+                          {"warm", worker->process->warm()}});
+  workers_.push_back(std::move(worker));
+}
+
+Task<void> WorkerGroup::watch(Worker& worker) {
+  const OutputPlan output = plan_output(spec_, worker.local_rank, worker.folder);
+  Scope tee(world_.clock.loop());
+  if (output.piped()) {
+    const auto& filter = spec_.local_ranks_filter;
+    const bool show = !filter || std::ranges::find(*filter, worker.local_rank) != filter->end();
+    const std::string prefix = fmt::format("[{}{}]:", spec_.role, worker.local_rank);
+    tee.spawn(tee_output(world_, *worker.process, prefix, worker.folder, show));
+  }
+  const ExitStatus status = co_await worker.process->wait();
+  const bool by_us = stopping_;
+  events_.write("exit", {{"generation", generation_},
+                         {"local_rank", worker.local_rank},
+                         {"rank", worker.rank},
+                         {"pid", worker.process->pid()},
+                         {"code", status.code},
+                         {"signal", status.signal}});
+  if (!status.ok() && !by_us) {
+    record_failure(worker, status);
+    state_ = State::kFailed;
+    stop(SIGTERM, spec_.grace);
+  }
+  co_await tee.join();
+  --live_;
+  if (live_ == 0) {
+    killer_.disarm();
+    const bool all_ok = std::ranges::all_of(workers_, [](const auto& w) { return w->process->status()->ok(); });
+    // Workers that we stopped have neither failed nor succeeded, unless they were all done anyway.
+    if (state_ == State::kRunning) state_ = all_ok ? State::kSucceeded : State::kIdle;
+  }
+  on_change_();
+}
+
+void WorkerGroup::record_failure(const Worker& worker, const ExitStatus& status) {
+  elastic::Failure failure;
+  failure.host = world_.machine.hostname;
+  failure.rank = worker.rank;
+  failure.local_rank = worker.local_rank;
+  failure.pid = worker.process->pid();
+  failure.generation = generation_;
+  failure.exit_code = status.code;
+  failure.signal = status.signal;
+  failure.at = world_.clock.now();
+  const std::string path = worker.folder + "/error.json";
+  if (const auto bytes = world_.files.read(path)) {
+    ErrorReport report = read_error_report(*bytes);
+    failure.message = std::move(report.message);
+    failure.traceback = std::move(report.traceback);
+    failure.error_file = path;
+    // The exception came before the exit: a worker may take its time to end.
+    if (const auto written = world_.files.modified(path)) {
+      failure.at -= std::clamp<Duration>(world_.clock.wall() - *written, 0s, 600s);
+    }
+  }
+  failures_.push_back(std::move(failure));
+}
+
+void WorkerGroup::stop(int signal, Duration grace) {
+  const Instant deadline = world_.clock.now() + grace;
+  const bool sooner = !kill_at_ || deadline < *kill_at_;
+  if (!alive() || (stopping_ && !sooner)) return;
+  if (!stopping_ || signal == SIGKILL) {
+    for (const auto& worker : workers_) {
+      if (!worker->process->status()) worker->process->signal_group(signal);
+    }
+  }
+  stopping_ = true;
+  kill_at_ = deadline;
+  if (signal != SIGKILL) killer_.set(deadline);
+}
+
+void WorkerGroup::clear() {
+  scope_.cancel();
+  killer_.disarm();
+  workers_.clear();
+  failures_.clear();
+  live_ = 0;
+  stopping_ = false;
+  kill_at_.reset();
+  state_ = State::kIdle;
+}
+
+}  // namespace rubato::agent

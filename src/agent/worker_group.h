@@ -1,0 +1,78 @@
+// WorkerGroup: the worker processes of one agent in one generation.
+//
+//   IDLE --start--> RUNNING --all exit 0--> SUCCEEDED
+//                      |  \--one exits badly--> FAILED (the others are stopped)
+//                      \--stop/kill--> (any) --the last one ends--> IDLE
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "agent/event_log.h"
+#include "agent/worker_env.h"
+#include "core/scope.h"
+#include "elastic/restart.h"
+#include "elastic/view.h"
+
+namespace rubato::agent {
+
+class WorkerGroup {
+ public:
+  enum class State { kIdle, kRunning, kSucceeded, kFailed };
+
+  struct Setup {
+    std::string python;
+    Environment environment;  // group_environment()
+    std::string log_folder;   // <log_dir>/<run_id>_<random>
+    bool old_torch = false;
+  };
+
+  // `on_change` is called from a later turn of the loop after the state or the number of live workers changed.
+  WorkerGroup(World& world, const LaunchSpec& spec, Setup setup, EventLog& events, std::function<void()> on_change);
+
+  // Only when no worker is alive. Throws what spawn throws; nothing is left running then.
+  void start(const elastic::View& view);
+
+  // Sends `signal` to the groups and SIGKILL after `grace`. Calling it again can only shorten the time.
+  void stop(int signal, Duration grace);
+  void kill() { stop(9, 0s); }
+
+  // Forgets the last generation: state becomes idle. Only when no worker is alive.
+  void clear();
+
+  State state() const { return state_; }
+  bool alive() const { return live_ > 0; }
+  Generation generation() const { return generation_; }
+  const std::vector<elastic::Failure>& failures() const { return failures_; }
+
+ private:
+  struct Worker {
+    int local_rank = 0;
+    int rank = 0;
+    std::string folder;
+    std::unique_ptr<Process> process;
+  };
+
+  void spawn(int local_rank, const elastic::View& view);
+  Task<void> watch(Worker& worker);
+  void record_failure(const Worker& worker, const ExitStatus& status);
+
+  World& world_;
+  const LaunchSpec& spec_;
+  Setup setup_;
+  EventLog& events_;
+  std::function<void()> on_change_;
+
+  State state_ = State::kIdle;
+  Generation generation_ = 0;
+  int live_ = 0;
+  bool stopping_ = false;
+  std::optional<Instant> kill_at_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<elastic::Failure> failures_;
+  Alarm killer_;
+  Scope scope_;
+};
+
+}  // namespace rubato::agent
