@@ -1,0 +1,157 @@
+#include "cli/cli.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "build_stamp.h"
+#include "cli/commands.h"
+#include "cli/completion.h"
+#include "cli/doctor.h"
+#include "cli/help.h"
+#include "cli/run_command.h"
+#include "cli/run_flags.h"
+#include "core/text.h"
+#include "os/machine.h"
+#include "os/probe.h"
+#include "os/python.h"
+#include "world/network.h"
+
+namespace rubato::cli {
+namespace {
+
+constexpr uint16_t kDefaultRendezvousPort = 29400;
+
+const Command* find_command(std::string_view name) {
+  for (const Command* command : all_commands()) {
+    if (command->name == name) return command;
+  }
+  return nullptr;
+}
+
+// A word that is no command; people forget the `run` that torchrun does not have.
+Error unknown_command(const std::string& word) {
+  std::vector<std::string_view> names;
+  for (const Command* command : all_commands()) {
+    if (!command->hidden) names.push_back(command->name);
+  }
+  const bool flag = word.starts_with('-');
+  const auto near = nearest(word, names);
+  std::string hint = "see 'rubato --help'";
+  if (flag || word.ends_with(".py")) {
+    hint = fmt::format("did you mean rubato run {}? see 'rubato --help'", word);
+  } else if (near) {
+    hint = fmt::format("did you mean rubato {}? see 'rubato --help'", *near);
+  }
+  return Error(ErrorCode::kUsage, fmt::format("unknown {} '{}'", flag ? "flag" : "command", word), "", hint);
+}
+
+int do_run(const ParsedCommand& parsed, const Shell& shell) {
+  const LaunchSpec spec = launch_spec(parsed, os::read_machine_facts(shell.env));
+  check_script(spec, os::look_at_script(spec.program));
+  return shell.launch(spec);
+}
+
+int do_doctor(const ParsedCommand& parsed, const Shell& shell) {
+  os::ProbeRequest request{.python = parsed.value("python"), .env = shell.env};
+  if (const Given* given = parsed.find("endpoint")) {
+    const Endpoint endpoint = parse_endpoint(given->values.back(), kDefaultRendezvousPort);
+    request.endpoint_host = endpoint.host;
+    request.endpoint_port = endpoint.port;
+  }
+  const std::vector<Finding> findings = judge(os::probe_machine(request));
+  shell.out(parsed.has("json") ? findings_json(findings) : findings_table(findings, shell.colour));
+  return doctor_exit_code(findings);
+}
+
+int do_version(const ParsedCommand& parsed, const Shell& shell) {
+  if (parsed.has("json")) {
+    const nlohmann::ordered_json json = {
+        {"version", RUBATO_VERSION}, {"commit", RUBATO_COMMIT}, {"build", RUBATO_BUILD}, {"compiler", RUBATO_COMPILER}};
+    shell.out(json.dump() + "\n");
+  } else {
+    shell.out(
+        fmt::format("rubato {} (commit {}, {}, {})\n", RUBATO_VERSION, RUBATO_COMMIT, RUBATO_BUILD, RUBATO_COMPILER));
+  }
+  return 0;
+}
+
+int do_help(const ParsedCommand& parsed, const Shell& shell) {
+  if (parsed.positionals.empty()) {
+    shell.out(overall_help(shell.colour));
+    return 0;
+  }
+  const Command* command = find_command(parsed.positionals.front());
+  if (command == nullptr) throw unknown_command(parsed.positionals.front());
+  shell.out(command_help(*command, shell.colour));
+  return 0;
+}
+
+int do_command(const Command& command, const std::vector<std::string>& args, const Shell& shell) {
+  const ParsedCommand parsed = parse_command(command, args, shell.env);
+  if (parsed.help) {
+    shell.out(command_help(command, shell.colour));
+    return 0;
+  }
+  if (&command == &run_table()) return do_run(parsed, shell);
+  if (&command == &doctor_table()) return do_doctor(parsed, shell);
+  if (&command == &version_table()) return do_version(parsed, shell);
+  if (&command == &help_table()) return do_help(parsed, shell);
+  if (&command == &docs_table()) {
+    shell.out(reference_markdown());
+    return 0;
+  }
+  CHECK(&command == &completion_table());
+  shell.out(completion_script(parsed.positionals.empty() ? "" : parsed.positionals.front()));
+  return 0;
+}
+
+int dispatch(const std::vector<std::string>& args, const Shell& shell) {
+  if (args.empty()) {
+    shell.err(overall_help(false));
+    return 2;
+  }
+  const std::string& first = args.front();
+  if (first == "--help" || first == "-h") {
+    shell.out(overall_help(shell.colour));
+    return 0;
+  }
+  if (first == "--version") return do_version({}, shell);
+  const Command* command = find_command(first);
+  if (command == nullptr) throw unknown_command(first);
+  return do_command(*command, {args.begin() + 1, args.end()}, shell);
+}
+
+}  // namespace
+
+int run_cli(const std::vector<std::string>& args, const Shell& shell) {
+  try {
+    return dispatch(args, shell);
+  } catch (const Error& error) {
+    shell.err(render(error));
+    return exit_code(error);
+  } catch (const std::exception& error) {
+    shell.err(render(Error(ErrorCode::kFailed, error.what())));
+    return 1;
+  }
+}
+
+int main(int argc, char** argv) {
+  Shell shell;
+  shell.env = os::read_environment();
+  const auto no_colour = shell.env.find("NO_COLOR");  // no-color.org: any value but the empty one
+  const bool wanted = no_colour == shell.env.end() || no_colour->second.empty();
+  shell.colour = wanted && isatty(STDOUT_FILENO) == 1 && shell.env["TERM"] != "dumb";
+  shell.out = [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); };
+  shell.err = [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); };
+  shell.launch = run_command;
+  const int code = run_cli({argv + std::min(argc, 1), argv + argc}, shell);
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  std::fputs("error: standard output cannot be written\n", stderr);
+  return code == 0 ? 1 : code;
+}
+
+}  // namespace rubato::cli

@@ -1,0 +1,141 @@
+#include "cli/cli.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/completion.h"
+#include "cli/help.h"
+
+namespace rubato::cli {
+namespace {
+
+struct Result {
+  int code = 0;
+  std::string out, err;
+  std::optional<LaunchSpec> launched;
+};
+
+Result type(std::vector<std::string> args, Environment env = {}) {
+  Result result;
+  Shell shell{.env = std::move(env)};
+  shell.out = [&](std::string_view text) { result.out += text; };
+  shell.err = [&](std::string_view text) { result.err += text; };
+  shell.launch = [&](const LaunchSpec& spec) {
+    result.launched = spec;
+    return 7;
+  };
+  result.code = run_cli(args, shell);
+  return result;
+}
+
+TEST(Cli, HelpListsTheCommandsThatAreNotHidden) {
+  const Result result = type({"--help"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_NE(result.out.find("doctor"), std::string::npos);
+  EXPECT_EQ(result.out.find("docs"), std::string::npos);
+  EXPECT_EQ(type({"help"}).out, result.out);
+}
+
+TEST(Cli, WithoutWordsItShowsHelpAndFails) {
+  const Result result = type({});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_NE(result.err.find("Usage"), std::string::npos);
+}
+
+TEST(Cli, EveryCommandExplainsItselfInThreeWays) {
+  for (const Command* command : all_commands()) {
+    const std::string name(command->name);
+    const Result result = type({name, "--help"});
+    EXPECT_EQ(result.code, 0);
+    EXPECT_NE(result.out.find(command->usage), std::string::npos) << name;
+    EXPECT_EQ(type({name, "-h"}).out, result.out);
+    EXPECT_EQ(type({"help", name}).out, result.out);
+  }
+}
+
+TEST(Cli, HelpLinesFitATerminal) {
+  for (const Command* command : all_commands()) {
+    std::istringstream lines(command_help(*command, false));
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+  }
+}
+
+TEST(Cli, ColourIsOnlyWhereItIsWanted) {
+  EXPECT_EQ(command_help(run_table(), false).find('\x1b'), std::string::npos);
+  EXPECT_NE(command_help(run_table(), true).find('\x1b'), std::string::npos);
+}
+
+TEST(Cli, AnUnknownCommandSuggestsTheNearest) {
+  const Result result = type({"docter"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.err, "error: unknown command 'docter'\n  fix did you mean rubato doctor? see 'rubato --help'\n");
+  EXPECT_NE(type({"train.py"}).err.find("did you mean rubato run train.py?"), std::string::npos);
+  EXPECT_NE(type({"--nnodes"}).err.find("did you mean rubato run --nnodes?"), std::string::npos);
+  EXPECT_NE(type({"xyzzy"}).err.find("see 'rubato --help'"), std::string::npos);
+}
+
+TEST(Cli, VersionComesAsTextAndAsJson) {
+  EXPECT_TRUE(type({"version"}).out.starts_with("rubato "));
+  EXPECT_EQ(type({"--version"}).out, type({"version"}).out);
+  const auto json = nlohmann::json::parse(type({"version", "--json"}).out);
+  for (const char* key : {"version", "commit", "build", "compiler"}) EXPECT_TRUE(json.contains(key)) << key;
+}
+
+TEST(Cli, RunHandsTheSpecToTheLauncherAndReturnsItsCode) {
+  const std::string script = ::testing::TempDir() + "/rubato_cli_test.py";
+  std::ofstream(script) << "pass\n";
+  const Result result = type({"run", "--nproc-per-node", "2", script, "--x"}, {{"PET_MAX_RESTARTS", "3"}});
+  std::filesystem::remove(script);
+  ASSERT_TRUE(result.launched) << result.err;
+  EXPECT_EQ(result.code, 7);
+  EXPECT_EQ(result.launched->nproc, 2);
+  EXPECT_EQ(result.launched->max_restarts, 3);
+  EXPECT_EQ(result.launched->args, std::vector<std::string>{"--x"});
+}
+
+TEST(Cli, RunRefusesAMissingScriptAndAFolder) {
+  const Result missing = type({"run", "/no/such/train.py"});
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_NE(missing.err.find("there is no script '/no/such/train.py'"), std::string::npos);
+  EXPECT_NE(type({"run", "/proc"}).err.find("'/proc' is a folder"), std::string::npos);
+  EXPECT_FALSE(missing.launched);
+}
+
+TEST(Cli, ErrorsGoToStandardErrorWithCodeTwo) {
+  const Result result = type({"run", "--nprocs-per-node", "2", "t.py"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(result.err,
+            "error: unknown flag '--nprocs-per-node'\n"
+            "  fix did you mean --nproc-per-node? see 'rubato run --help'\n");
+}
+
+TEST(Cli, CompletionKnowsEveryFlag) {
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const Result result = type({"completion", shell});
+    EXPECT_EQ(result.code, 0);
+    for (const Flag& flag : run_table().flags) {
+      EXPECT_NE(result.out.find(flag.name), std::string::npos) << shell << " " << flag.name;
+    }
+  }
+  EXPECT_EQ(type({"completion"}).code, 2);
+  EXPECT_EQ(type({"completion", "tcsh"}).code, 2);
+}
+
+TEST(Cli, DocsHaveEveryCommandAndFlag) {
+  const std::string text = type({"docs"}).out;
+  for (const Command* command : all_commands()) {
+    EXPECT_EQ(text.find("## rubato " + std::string(command->name)) != std::string::npos, !command->hidden);
+  }
+  EXPECT_NE(text.find("`--nnodes N\\|MIN:MAX`"), std::string::npos);
+  EXPECT_NE(text.find("`PET_NNODES`"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace rubato::cli

@@ -1,0 +1,71 @@
+#include "cli/commands.h"
+
+namespace rubato::cli {
+
+const Command& doctor_table() {
+  static const Command table{
+      .name = "doctor",
+      .summary = "check this machine for training, and say what to fix",
+      .usage = "rubato doctor [--endpoint HOST:PORT] [--python PATH] [--json]",
+      .about = "Exit code 1 when something is broken, 0 otherwise.",
+      .flags = {{.name = "endpoint",
+                 .kind = FlagKind::kValue,
+                 .value = "HOST:PORT",
+                 .help = "also check that this rendezvous endpoint can be reached, or hosted here"},
+                {.name = "python",
+                 .kind = FlagKind::kValue,
+                 .value = "PATH",
+                 .help = "the interpreter to check",
+                 .default_text = "$PYTHON_EXEC, python3 or python in PATH"},
+                {.name = "json", .help = "print JSON"}},
+      .examples = {{"this machine", "rubato doctor"},
+                   {"can it meet the others?", "rubato doctor --endpoint node0:29400"}}};
+  return table;
+}
+
+const Command& version_table() {
+  static const Command table{.name = "version",
+                             .summary = "print version, commit and build",
+                             .usage = "rubato version [--json]",
+                             .flags = {{.name = "json", .help = "print JSON"}}};
+  return table;
+}
+
+const Command& completion_table() {
+  static const Command table{
+      .name = "completion",
+      .summary = "print a completion script for your shell",
+      .usage = "rubato completion bash|zsh|fish",
+      .positional = {.name = "SHELL", .help = "bash, zsh or fish", .choices = "bash zsh fish", .at_most = 1},
+      .examples = {{"bash", "rubato completion bash > ~/.local/share/bash-completion/completions/rubato"},
+                   {"zsh", "rubato completion zsh > ~/.zfunc/_rubato   # with ~/.zfunc in $fpath"},
+                   {"fish", "rubato completion fish > ~/.config/fish/completions/rubato.fish"}}};
+  return table;
+}
+
+const Command& help_table() {
+  static const Command table{.name = "help",
+                             .summary = "explain a command",
+                             .usage = "rubato help [COMMAND]",
+                             .positional = {.name = "COMMAND",
+                                            .help = "the command to explain",
+                                            .choices = "run doctor version completion",
+                                            .at_most = 1}};
+  return table;
+}
+
+const Command& docs_table() {
+  static const Command table{.name = "docs",
+                             .summary = "print the reference of all commands as Markdown",
+                             .usage = "rubato docs",
+                             .hidden = true};
+  return table;
+}
+
+const std::vector<const Command*>& all_commands() {
+  static const std::vector<const Command*> commands{&run_table(),        &doctor_table(), &version_table(),
+                                                    &completion_table(), &help_table(),   &docs_table()};
+  return commands;
+}
+
+}  // namespace rubato::cli

@@ -1,0 +1,165 @@
+#include "cli/completion.h"
+
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "core/text.h"
+
+namespace rubato::cli {
+namespace {
+
+std::vector<const Command*> shown_commands() {
+  std::vector<const Command*> out;
+  for (const Command* command : all_commands()) {
+    if (!command->hidden) out.push_back(command);
+  }
+  return out;
+}
+
+std::string command_names() {
+  std::vector<std::string_view> names;
+  for (const Command* command : shown_commands()) names.push_back(command->name);
+  return join(names, " ");
+}
+
+std::string flag_names(const Command& command) {
+  std::string out = "--help";
+  for (const Flag& flag : command.flags) out += fmt::format(" --{}", flag.name);
+  return out;
+}
+
+// The words after a flag that has choices; a flag with another value gets file names.
+std::string bash_values(const Command& command) {
+  std::string out;
+  for (const Flag& flag : command.flags) {
+    if (flag.choices.empty()) continue;
+    out += fmt::format("    {}:--{}) COMPREPLY=($(compgen -W '{}' -- \"$cur\")); return ;;\n", command.name, flag.name,
+                       flag.choices);
+  }
+  return out;
+}
+
+std::string bash_script() {
+  std::string values, words;
+  for (const Command* command : shown_commands()) {
+    values += bash_values(*command);
+    words += fmt::format("    {}) words='{}'; others='{}' ;;\n", command->name, flag_names(*command),
+                         command->positional.choices);
+  }
+  return fmt::format(R"(# rubato completion bash
+_rubato() {{
+  local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} words= others=
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    COMPREPLY=($(compgen -W '{} --help --version' -- "$cur"))
+    return
+  fi
+  case "${{COMP_WORDS[1]}}:$prev" in
+{}  esac
+  case "${{COMP_WORDS[1]}}" in
+{}  esac
+  case "$cur" in
+    -*) COMPREPLY=($(compgen -W "$words" -- "$cur")) ;;
+    *) if [ -n "$others" ]; then COMPREPLY=($(compgen -W "$others" -- "$cur"))
+       else COMPREPLY=($(compgen -f -- "$cur")); fi ;;
+  esac
+}}
+complete -o filenames -F _rubato rubato
+)",
+                     command_names(), values, words);
+}
+
+// zsh's _arguments takes ':' and brackets for its own.
+std::string zsh_text(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == ':' || c == '[' || c == ']') out += '\\';
+    if (c == '\'') {
+      out += "'\\''";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+std::string zsh_flags(const Command& command) {
+  std::string out;
+  for (const Flag& flag : command.flags) {
+    std::string action;
+    if (flag.kind != FlagKind::kSwitch) {
+      action = fmt::format(":{}:{}", zsh_text(flag.value),
+                           flag.choices.empty() ? "_files" : fmt::format("({})", flag.choices));
+    }
+    const char* equals = flag.kind == FlagKind::kSwitch ? "" : "=";
+    out += fmt::format("        '--{}{}[{}]{}' \\\n", flag.name, equals, zsh_text(flag.help), action);
+  }
+  const auto& choices = command.positional.choices;
+  return out + (choices.empty() ? "        '*:file:_files'\n" : fmt::format("        '1:word:({})'\n", choices));
+}
+
+std::string zsh_script() {
+  std::string list, cases;
+  for (const Command* command : shown_commands()) {
+    list += fmt::format("    '{}:{}'\n", command->name, zsh_text(command->summary));
+    cases +=
+        fmt::format("    {})\n      _arguments '--help[explain]' \\\n{}      ;;\n", command->name, zsh_flags(*command));
+  }
+  return fmt::format(R"(#compdef rubato
+_rubato() {{
+  local -a commands=(
+{}  )
+  if (( CURRENT == 2 )); then
+    _describe command commands
+    return
+  fi
+  local command=$words[2]
+  shift words
+  (( CURRENT-- ))
+  case $command in
+{}  esac
+}}
+if [ "$funcstack[1]" = _rubato ]; then _rubato "$@"; else compdef _rubato rubato; fi
+)",
+                     list, cases);
+}
+
+std::string fish_text(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\'' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+std::string fish_script() {
+  std::string out = "# rubato completion fish\n";
+  for (const Command* command : shown_commands()) {
+    out += fmt::format("complete -c rubato -f -n __fish_use_subcommand -a {} -d '{}'\n", command->name,
+                       fish_text(command->summary));
+    const std::string when = fmt::format("-n '__fish_seen_subcommand_from {}'", command->name);
+    for (const Flag& flag : command->flags) {
+      std::string rest = flag.kind == FlagKind::kSwitch ? "" : flag.choices.empty() ? " -r" : " -x";
+      if (!flag.choices.empty()) rest += fmt::format(" -a '{}'", flag.choices);
+      if (flag.short_name != 0) rest += fmt::format(" -s {}", flag.short_name);
+      out += fmt::format("complete -c rubato {} -l {}{} -d '{}'\n", when, flag.name, rest, fish_text(flag.help));
+    }
+    if (!command->positional.choices.empty()) {
+      out += fmt::format("complete -c rubato -f {} -a '{}'\n", when, command->positional.choices);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string completion_script(std::string_view shell) {
+  if (shell == "bash") return bash_script();
+  if (shell == "zsh") return zsh_script();
+  if (shell == "fish") return fish_script();
+  throw Error(ErrorCode::kUsage,
+              shell.empty() ? "which shell?" : fmt::format("no completion for the shell '{}'", shell), "",
+              "write rubato completion bash, zsh or fish");
+}
+
+}  // namespace rubato::cli

@@ -1,0 +1,16 @@
+// Help texts and the Markdown reference, made from the tables of commands. No I/O: `--help` answers at once.
+#pragma once
+
+#include <string>
+
+#include "cli/flags.h"
+
+namespace rubato::cli {
+
+std::string overall_help(bool colour);
+std::string command_help(const Command& command, bool colour);
+
+// docs/cli.md: all commands that are not hidden.
+std::string reference_markdown();
+
+}  // namespace rubato::cli

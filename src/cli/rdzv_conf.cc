@@ -1,0 +1,148 @@
+#include "cli/rdzv_conf.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "cli/values.h"
+#include "core/text.h"
+
+namespace rubato::cli {
+namespace {
+
+// A setting on its way: `given` has the one value, and names flag and key in errors.
+struct Setting {
+  std::string key;
+  Given given;
+};
+
+Duration seconds_of(const Setting& setting) { return duration_value(setting.given, 1ms); }
+
+bool bool_of(const Setting& setting) {
+  const std::string word = to_lower(setting.given.values.back());
+  // The words that torch's RendezvousParameters.get_as_bool knows.
+  for (const char* yes : {"1", "true", "t", "yes", "y"}) {
+    if (word == yes) return true;
+  }
+  for (const char* no : {"0", "false", "f", "no", "n"}) {
+    if (word == no) return false;
+  }
+  throw bad_value(setting.given, "expected true or false");
+}
+
+class RdzvConfReader {
+ public:
+  RdzvConfReader() = default;
+  RdzvConfReader(const RdzvConfReader&) = delete;  // its keys point into it
+
+  void read(const Setting& setting) {
+    const auto it = std::find_if(keys_.begin(), keys_.end(), [&](const Key& k) { return k.name == setting.key; });
+    if (it == keys_.end()) throw unknown(setting);
+    it->read(setting);
+  }
+
+  RdzvConf finish() {
+    // torch's defaults: a node is lost after 3 missed keep-alives of 5 s each.
+    if (keep_alive_ || attempts_) conf_.heartbeat = keep_alive_.value_or(5s) * attempts_.value_or(3);
+    if (heartbeat_) conf_.heartbeat = heartbeat_;
+    return std::move(conf_);
+  }
+
+ private:
+  struct Key {
+    std::string name;
+    std::function<void(const Setting&)> read;
+  };
+
+  void store_type(const Setting& setting) {
+    if (setting.given.values.back() == "tcp") return;
+    throw bad_value(setting.given, "only tcp is here", "leave store_type out, and give --rdzv-endpoint HOST:PORT");
+  }
+
+  void protocol(const Setting& setting) {
+    const std::string& value = setting.given.values.back();
+    if (value != "http" && value != "https") throw bad_value(setting.given, "expected http or https");
+    conf_.https = value == "https";
+  }
+
+  void note(const Setting& setting) {
+    conf_.notes.push_back(fmt::format("{} means nothing here: rubato needs no such limit", setting.given.origin));
+  }
+
+  Error unknown(const Setting& setting) const {
+    std::vector<std::string> names;
+    for (const Key& key : keys_) names.push_back(key.name);
+    const auto near = nearest(setting.key, names);
+    return Error(ErrorCode::kUsage, fmt::format("{}: unknown setting", setting.given.origin), "",
+                 near ? fmt::format("did you mean {}?", *near)
+                      : "known are join_timeout, last_call_timeout, keep_alive_interval, keep_alive_max_attempt, "
+                        "is_host, protocol, cacert, cert, key");
+  }
+
+  std::function<void(const Setting&)> to(std::string& place) {
+    return [&place](const Setting& setting) { place = setting.given.values.back(); };
+  }
+  std::function<void(const Setting&)> to(std::optional<Duration>& place) {
+    return [&place](const Setting& setting) { place = seconds_of(setting); };
+  }
+  std::function<void(const Setting&)> to(std::optional<int>& place, int min) {
+    return [&place, min](const Setting& setting) { place = int_value(setting.given, min, 1'000'000); };
+  }
+  std::function<void(const Setting&)> noted() {
+    return [this](const Setting& setting) { note(setting); };
+  }
+
+  RdzvConf conf_;
+  std::optional<Duration> keep_alive_, heartbeat_;
+  std::optional<int> attempts_;
+  const std::vector<Key> keys_ = {
+      {"join_timeout", to(conf_.join_timeout)},
+      {"timeout", to(conf_.join_timeout)},  // the name of the static and etcd-v2 backends
+      {"last_call_timeout", to(conf_.last_call)},
+      {"keep_alive_interval", to(keep_alive_)},
+      {"keep_alive_max_attempt", to(attempts_, 1)},
+      {"heartbeat", to(heartbeat_)},
+      {"rank", to(conf_.rank, 0)},
+      {"is_host", [this](const Setting& setting) { conf_.is_host = bool_of(setting); }},
+      {"store_type", [this](const Setting& setting) { store_type(setting); }},
+      {"protocol", [this](const Setting& setting) { protocol(setting); }},
+      {"cacert", to(conf_.ca)},
+      {"ca_cert", to(conf_.ca)},
+      {"cert", to(conf_.certificate)},
+      {"ssl_cert", to(conf_.certificate)},
+      {"key", to(conf_.key)},
+      {"ssl_cert_key", to(conf_.key)},
+      {"close_timeout", noted()},
+      {"read_timeout", noted()},
+      {"heartbeat_timeout", noted()},
+      {"etcd_prefix", noted()},
+      {"use_libuv", noted()},
+  };
+};
+
+}  // namespace
+
+RdzvConf parse_rdzv_conf(const Given& given) {
+  RdzvConfReader reader;
+  for (const std::string_view part : split(given.values.back(), ',')) {
+    const auto pair = split_once(part, '=');
+    const std::string key(pair ? trim(pair->first) : "");
+    const std::string value(pair ? trim(pair->second) : "");
+    if (key.empty() || value.empty()) {
+      throw Error(ErrorCode::kUsage, fmt::format("{}: '{}' is not KEY=VALUE", given.origin, part), "",
+                  "write --rdzv-conf join_timeout=600,last_call_timeout=5");
+    }
+    const Setting setting{.key = key,
+                          .given = {.values = {value}, .origin = given.origin + given.joint + key, .joint = '='}};
+    reader.read(setting);
+  }
+  const RdzvConf conf = reader.finish();
+  if (conf.key.empty() != conf.certificate.empty()) {
+    throw Error(ErrorCode::kUsage, fmt::format("{}: cert and key belong together, only one is given", given.origin), "",
+                "give cert=FILE,key=FILE");
+  }
+  return conf;
+}
+
+}  // namespace rubato::cli

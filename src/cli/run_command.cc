@@ -1,0 +1,80 @@
+#include "cli/run_command.h"
+
+#include "agent/launcher.h"
+#include "core/text.h"
+#include "os/etcd_store.h"
+#include "os/files.h"
+#include "os/machine.h"
+#include "os/network.h"
+#include "os/processes.h"
+#include "os/python.h"
+#include "os/secret.h"
+#include "os/signals.h"
+
+namespace rubato::cli {
+
+namespace {
+
+std::unique_ptr<Store> make_store(const LaunchSpec& spec, Network& network, Clock& clock) {
+  if (spec.backend != Backend::kEtcd) return nullptr;
+  std::vector<Endpoint> endpoints;
+  for (const std::string_view text : split(spec.endpoint, ',')) endpoints.push_back(parse_endpoint(text, 2379));
+  TlsFiles tls;
+  tls.use_tls = spec.etcd.https;
+  tls.ca = spec.etcd.ca;
+  tls.certificate = spec.etcd.certificate;
+  tls.key = spec.etcd.key;
+  return std::make_unique<os::EtcdStore>(network, clock, std::move(endpoints), std::move(tls));
+}
+
+// PyTorch before 2.2 reads NCCL_ASYNC_ERROR_HANDLING; one that cannot be found is taken for an old one.
+bool is_old_torch(const std::optional<std::string>& version) {
+  if (!version) return true;
+  const auto parts = split(*version, '.');
+  const int major = parts.empty() ? 0 : std::atoi(std::string(parts[0]).c_str());
+  const int minor = parts.size() < 2 ? 0 : std::atoi(std::string(parts[1]).c_str());
+  return major < 2 || (major == 2 && minor < 2);
+}
+
+Task<int> run_agent(agent::LaunchContext context, int& signal) {
+  const agent::Outcome outcome = co_await agent::launch(std::move(context));
+  signal = outcome.signal;
+  co_return outcome.exit_code;
+}
+
+}  // namespace
+
+int run_command(const LaunchSpec& wanted) {
+  LaunchSpec spec = wanted;
+  const os::EnvironmentMap environment = os::read_environment();
+  const MachineFacts machine = os::read_machine_facts(environment);
+  int code = 0;
+  int signal = 0;
+  {
+    os::Runtime runtime;
+    os::RealProcesses processes(runtime);
+    os::RealNetwork network(runtime);
+    os::RealFiles files;
+    os::RealConsole console;
+    os::Signals signals(runtime, spec.signals);
+    Random random(os::entropy());
+    World world{runtime, network, processes, files, console, random, machine};
+
+    if (spec.run_id.empty()) spec.run_id = random.hex(12);
+    agent::LaunchContext context{world, spec};
+    context.key.secret = spec.key_file.empty() ? spec.run_id : os::read_secret(spec.key_file);
+    context.environment = environment;
+    if (spec.kind != ProgramKind::kBinary) {
+      context.python = os::find_python(spec.python, environment);
+      context.old_torch = is_old_torch(os::installed_torch(context.python, environment));
+    }
+    context.store = make_store(spec, network, runtime);
+    context.signals = &signals.channel();
+    code = runtime.run(run_agent(std::move(context), signal));
+  }
+  // Everything is closed and reaped: now the caller may see how it ended.
+  if (signal != 0) os::die_by_signal(signal);
+  return code;
+}
+
+}  // namespace rubato::cli

@@ -1,0 +1,225 @@
+#include "cli/run_flags.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+
+#include "cli/commands.h"
+#include "cli/run_rendezvous.h"
+#include "cli/values.h"
+#include "core/text.h"
+
+namespace rubato::cli {
+namespace {
+
+constexpr int kNodesMax = 100'000;
+constexpr int kWorkersMax = 4096;
+
+void read_program(const ParsedCommand& parsed, LaunchSpec& spec) {
+  const Given* module = parsed.find("module");
+  const Given* no_python = parsed.find("no-python");
+  if (parsed.has("run-path")) {
+    spec.kind = ProgramKind::kRunPath;
+  } else if (module != nullptr && no_python != nullptr) {
+    throw Error(ErrorCode::kUsage, fmt::format("{} and {} exclude each other", no_python->origin, module->origin), "",
+                "a module needs Python: drop one of the two");
+  } else if (module != nullptr) {
+    spec.kind = ProgramKind::kModule;
+  } else if (no_python != nullptr) {
+    spec.kind = ProgramKind::kBinary;
+  }
+  if (parsed.positionals.empty() || parsed.positionals.front().empty()) {
+    throw Error(ErrorCode::kUsage, "no program to run was given", "",
+                "write rubato run [flags] train.py [args]; see 'rubato run --help'");
+  }
+  spec.program = parsed.positionals.front();
+  spec.args.assign(parsed.positionals.begin() + 1, parsed.positionals.end());
+  spec.python = parsed.value("python");
+  if (const Given* given = parsed.find("prewarm")) {
+    if (spec.kind == ProgramKind::kBinary) {
+      throw Error(ErrorCode::kUsage, fmt::format("{} needs Python, but --no-python is given", given->origin), "",
+                  fmt::format("drop {}", given->origin));
+    }
+    spec.prewarm = list_value(*given);
+  }
+}
+
+void read_nodes(const ParsedCommand& parsed, LaunchSpec& spec) {
+  const Given* given = parsed.find("nnodes");
+  if (given == nullptr) return;
+  const auto parts = split(given->values.back(), ':');
+  const std::string form = "write --nnodes 4, or --nnodes 2:4 for an elastic group";
+  if (parts.size() > 2) throw bad_value(*given, "expected N or MIN:MAX", form);
+  const std::optional<int> low = parse_int(trim(parts.front()));
+  const std::optional<int> high = parse_int(trim(parts.back()));
+  if (!low) throw bad_value(*given, fmt::format("'{}' is not a number of nodes", parts.front()), form);
+  if (!high) throw bad_value(*given, fmt::format("'{}' is not a number of nodes", parts.back()), form);
+  if (*low < 1) throw bad_value(*given, "at least one node is needed", form);
+  if (*high < *low) throw bad_value(*given, fmt::format("the maximum {} is below the minimum {}", *high, *low), form);
+  if (*high > kNodesMax) throw bad_value(*given, fmt::format("more than {} nodes", kNodesMax), form);
+  spec.min_nodes = *low;
+  spec.max_nodes = *high;
+}
+
+int count_workers(const Given& given, const MachineFacts& machine) {
+  const std::string& text = given.values.back();
+  if (text == "cpu") return machine.cpus;
+  if (text == "auto") return machine.gpus > 0 ? machine.gpus : machine.cpus;
+  if (text == "gpu") {
+    if (machine.gpus > 0) return machine.gpus;
+    throw bad_value(given, "this machine shows no GPU",
+                    "GPUs are counted in /dev/nvidia[0-9]* (else /proc/driver/nvidia/gpus), less what "
+                    "CUDA_VISIBLE_DEVICES hides: check the driver with 'rubato doctor', or use auto or cpu");
+  }
+  const std::optional<int> number = parse_int(text);
+  if (!number) throw bad_value(given, "expected a number, auto, gpu or cpu");
+  if (*number < 1) throw bad_value(given, "at least one worker is needed");
+  if (*number > kWorkersMax) throw bad_value(given, fmt::format("more than {} workers on one machine", kWorkersMax));
+  return *number;
+}
+
+void read_group(const ParsedCommand& parsed, const MachineFacts& machine, LaunchSpec& spec) {
+  read_nodes(parsed, spec);
+  if (const Given* given = parsed.find("nproc-per-node")) spec.nproc = count_workers(*given, machine);
+  spec.role = parsed.value("role", "default");
+  spec.virtual_local_rank = parsed.has("virtual-local-rank");
+}
+
+int signal_number(const Given& given, const std::string& name) {
+  constexpr int kSignalsMax = 64;
+  std::vector<std::string> names;
+  for (int signal = 1; signal <= kSignalsMax; ++signal) {
+    names.push_back(signal_name(signal));
+    if (names.back() != name) continue;
+    if (signal == SIGKILL || signal == SIGSTOP) throw bad_value(given, fmt::format("{} cannot be caught", name));
+    if (signal == SIGCHLD) throw bad_value(given, "SIGCHLD is how the system tells of a worker's end");
+    return signal;
+  }
+  const auto near = nearest(name, names);
+  throw bad_value(given, fmt::format("there is no signal '{}'", name),
+                  near ? fmt::format("did you mean {}?", *near) : "write names as SIGTERM,SIGUSR1");
+}
+
+void read_faults(const ParsedCommand& parsed, LaunchSpec& spec) {
+  if (const Given* given = parsed.find("max-restarts")) spec.max_restarts = int_value(*given, 0, 1'000'000'000);
+  if (const Given* given = parsed.find("grace")) spec.grace = duration_value(*given, 0s);
+  spec.signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+  if (const Given* given = parsed.find("signals-to-handle")) {
+    spec.signals.clear();
+    for (const std::string& name : list_value(*given)) spec.signals.push_back(signal_number(*given, name));
+  }
+}
+
+// torchrun's two forms: one digit for all, or "RANK:DIGIT,..." for each.
+StreamChoice read_streams(const Given& given) {
+  const auto digit = [&](std::string_view text) {
+    const std::optional<int> value = parse_int(text);
+    if (value && *value >= 0 && *value <= 3) return *value;
+    throw bad_value(given, fmt::format("'{}' is none of 0 (none), 1 (stdout), 2 (stderr), 3 (both)", text),
+                    "write 3 for all workers, or 0:1,1:2 per local rank");
+  };
+  StreamChoice choice;
+  if (given.values.back().find(':') == std::string::npos) {
+    choice.all = digit(given.values.back());
+    return choice;
+  }
+  for (const std::string& part : list_value(given)) {
+    const auto pair = split_once(part, ':');
+    const std::optional<int> rank = pair ? parse_int(pair->first) : std::nullopt;
+    if (!rank || *rank < 0) {
+      throw bad_value(given, fmt::format("'{}' is not RANK:DIGIT", part), "write 0:1,1:2 per local rank");
+    }
+    choice.by_local_rank[*rank] = digit(pair->second);
+  }
+  return choice;
+}
+
+void read_output(const ParsedCommand& parsed, LaunchSpec& spec) {
+  spec.log_dir = parsed.value("log-dir");
+  spec.events_file = parsed.value("events");
+  spec.quiet = parsed.has("quiet");
+  if (const Given* given = parsed.find("redirects")) spec.redirects = read_streams(*given);
+  if (const Given* given = parsed.find("tee")) spec.tee = read_streams(*given);
+  const Given* filter = parsed.find("local-ranks-filter");
+  if (filter == nullptr || filter->values.back().empty()) return;
+  spec.local_ranks_filter.emplace();
+  for (const std::string& part : list_value(*filter)) {
+    const std::optional<int> rank = parse_int(part);
+    if (!rank || *rank < 0) throw bad_value(*filter, fmt::format("'{}' is not a local rank", part), "write 0,1");
+    spec.local_ranks_filter->push_back(*rank);
+  }
+}
+
+// Flags that only say how torchrun itself works inside.
+void note_the_meaningless(const ParsedCommand& parsed, LaunchSpec& spec) {
+  if (const Given* given = parsed.find("monitor-interval")) {
+    duration_value(*given, 0s);
+    spec.notes.push_back(fmt::format("{} has no effect: a worker's end is seen at once", given->origin));
+  }
+  if (const Given* given = parsed.find("start-method")) {
+    const std::string& method = given->values.back();
+    if (method != "spawn" && method != "fork" && method != "forkserver") {
+      throw bad_value(*given, "expected spawn, fork or forkserver");
+    }
+    spec.notes.push_back(fmt::format("{} has no effect: every worker is a program of its own", given->origin));
+  }
+  if (const Given* given = parsed.find("event-log-handler")) {
+    spec.notes.push_back(fmt::format("{} has no effect: use --events FILE", given->origin));
+  }
+  if (const Given* given = parsed.find("use-env")) {
+    spec.notes.push_back(fmt::format("{} has no effect: the rank is always in the environment", given->origin));
+  }
+}
+
+// Better an error than a run that differs from what was asked.
+void refuse_what_we_lack(const ParsedCommand& parsed) {
+  const Given* specs = parsed.find("logs-specs");
+  if (specs != nullptr && specs->values.back() != "default") {
+    throw bad_value(*specs, "Python classes for logs are not supported", "use --log-dir, --redirects and --tee");
+  }
+  for (const char* name : {"duplicate-stdout-filters", "duplicate-stderr-filters"}) {
+    const Given* given = parsed.find(name);
+    if (given != nullptr && !given->values.back().empty()) {  // torchrun: an empty list duplicates nothing
+      throw bad_value(*given, "not supported", "write log files with --tee 3 --log-dir FOLDER and filter them");
+    }
+  }
+  if (const Given* given = parsed.find("numa-binding")) {
+    throw bad_value(*given, "not supported",
+                    "bind in the program, or run rubato run --no-python numactl --cpunodebind=0 python3 train.py");
+  }
+}
+
+}  // namespace
+
+LaunchSpec launch_spec(const ParsedCommand& parsed, const MachineFacts& machine) {
+  LaunchSpec spec;
+  refuse_what_we_lack(parsed);
+  read_group(parsed, machine, spec);
+  read_rendezvous(parsed, spec);
+  read_faults(parsed, spec);
+  read_output(parsed, spec);
+  note_the_meaningless(parsed, spec);
+  read_program(parsed, spec);
+  return spec;
+}
+
+LaunchSpec parse_run(const std::vector<std::string>& args, const Environment& env, const MachineFacts& machine) {
+  return launch_spec(parse_command(run_table(), args, env), machine);
+}
+
+void check_script(const LaunchSpec& spec, os::ScriptKind found) {
+  if (spec.kind == ProgramKind::kModule || spec.kind == ProgramKind::kBinary) return;
+  switch (found) {
+    case os::ScriptKind::kFile:
+    case os::ScriptKind::kRunnableFolder:
+      return;
+    case os::ScriptKind::kMissing:
+      throw Error(ErrorCode::kUsage, fmt::format("there is no script '{}'", spec.program), "",
+                  "check the path; use -m for a module, --no-python for another program");
+    case os::ScriptKind::kFolder:
+      throw Error(ErrorCode::kUsage, fmt::format("'{}' is a folder without __main__.py, not a script", spec.program),
+                  "", "name the script in it");
+  }
+}
+
+}  // namespace rubato::cli
