@@ -1,0 +1,94 @@
+# The front door. CMake does the work: see CMakePresets.json for the presets behind these words.
+JOBS ?= $(shell nproc)
+# End-to-end tests bound times: few at once.
+TEST_JOBS ?= 2
+PREFIX ?= /usr/local
+# `make PACKAGES=no` installs no Debian packages.
+PACKAGES ?= yes
+
+MAKEFLAGS += --no-print-directory
+packages = @[ "$(PACKAGES)" = no ] || tools/install-packages.sh
+# Usage: $(call configure,PRESET,OPTIONS). Quiet unless it fails.
+configure = @mkdir -p build && { cmake --preset $(1) $(2) >build/configure-$(1).log 2>&1 \
+  || { cat build/configure-$(1).log; exit 1; }; }
+compile = @cmake --build --preset $(1) -j $(JOBS) --target $(2)
+# A hard link where possible; a copy across file systems.
+place = @ln -f build/release/rubato build/rubato 2>/dev/null || cp -f build/release/rubato build/rubato
+
+.PHONY: build test demo bench check tidy fuzz format docs install clean help
+
+## build    (default) the static binary build/rubato
+build:
+	$(packages) build
+	$(call configure,release,$(if $(wildcard build/release/CMakeCache.txt),,-DRUBATO_TESTS=OFF))
+	$(call compile,release,rubato)
+	$(place)
+	@echo "build/rubato is ready; try: build/rubato --help"
+
+## test     build everything, run every test: unit, simulation, tidy, end to end
+test:
+	$(packages) build test
+	$(call configure,release,-DRUBATO_TESTS=ON)
+	$(call compile,release,all)
+	$(place)
+	@tools/test.py build/release -j $(TEST_JOBS)
+
+## demo     see an elastic job lose workers and go on
+demo: build
+	$(packages) demo
+	@demo/run.sh
+
+## bench    torchrun and rubato side by side
+bench: build
+	$(packages) test
+	@bench/run.py
+
+## check    tidy, clang and g++ with ASan and UBSan, the fuzzers for a minute
+check: tidy
+	$(packages) build check
+	@places=$$(clang-format --dry-run $(sources) 2>&1 | grep -c warning:); [ "$$places" = 0 ] \
+	  || echo "warning: $$places places differ from clang-format; fix: make format"
+	$(call configure,clang)
+	$(call compile,clang,all)
+	@tools/test.py build/clang -L unit -j $(JOBS)
+	@tools/fuzz.sh
+	$(call configure,asan)
+	$(call compile,asan,all)
+	@tools/test.py build/asan -L unit -j $(JOBS)
+
+## tidy     layers, banned calls, coroutine shapes, sizes; takes a second
+tidy:
+	@tools/tidy.py
+	@tools/tidy_test.py --quiet
+
+## fuzz     run the fuzzers; FUZZ_SECONDS=600 for ten minutes each
+fuzz:
+	$(packages) build check
+	$(call configure,clang)
+	$(call compile,clang,fuzzers)
+	@tools/fuzz.sh $(FUZZ_SECONDS)
+
+sources = $(shell find src -name '*.h' -o -name '*.cc')
+## format   clang-format over src/
+format:
+	$(packages) check
+	@clang-format -i $(sources)
+
+## docs     docs/cli.md from the binary's own help
+docs: build
+	@build/rubato docs >build/cli.md && mv build/cli.md docs/cli.md && echo "docs/cli.md is written"
+
+## install  copy the binary to PREFIX/bin (default /usr/local)
+install: build/rubato
+	@install -D -m 755 build/rubato $(DESTDIR)$(PREFIX)/bin/rubato
+	@echo "installed $(DESTDIR)$(PREFIX)/bin/rubato"
+
+build/rubato:
+	@$(MAKE) build
+
+## clean    remove build/
+clean:
+	@rm -rf build
+
+help:
+	@sed -n 's/^## /make /p' Makefile

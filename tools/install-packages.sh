@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that are missing. Asks nothing, removes nothing, says what it installs.
+#
+#   tools/install-packages.sh build test     groups: build test check demo
+set -euo pipefail
+
+declare -A groups=(
+  [build]="g++ cmake ninja-build ccache make git pkg-config libboost-dev libssl-dev nlohmann-json3-dev libyaml-dev
+           libfmt-dev zlib1g-dev libzstd-dev"
+  [test]="libgtest-dev librapidcheck-dev python3 python3-torch python3-numpy etcd-server iproute2 iptables
+          openssl procps"
+  [check]="libgtest-dev librapidcheck-dev python3 clang-19 libclang-rt-19-dev clang-format"
+  [demo]="python3 python3-torch python3-numpy procps"
+)
+
+wanted=""
+for group in "${@:-build}"; do
+  if [[ -z ${groups[$group]-} ]]; then
+    echo "install-packages: no group '$group'; one or more of: build test check demo" >&2
+    exit 2
+  fi
+  wanted+=" ${groups[$group]}"
+done
+wanted=$(printf '%s\n' $wanted | sort -u)
+
+if ! command -v dpkg-query apt-get >/dev/null; then
+  echo "install-packages: this is for Debian 12. Elsewhere, install what these Debian packages hold, then go on:" >&2
+  echo $wanted >&2
+  exit 0 # CMake says what is really missing
+fi
+
+missing=()
+for package in $wanted; do
+  if [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) != installed ]]; then
+    missing+=("$package")
+  fi
+done
+if ((${#missing[@]} == 0)); then exit 0; fi
+
+if ((EUID != 0)); then
+  if ! command -v sudo >/dev/null; then
+    echo "install-packages: missing: ${missing[*]}" >&2
+    echo "  fix: as root, run: apt-get install --no-install-recommends ${missing[*]}" >&2
+    exit 1
+  fi
+  # At a terminal sudo may ask for its password; elsewhere it fails instead of waiting for one.
+  if [[ -t 0 ]]; then exec sudo "$0" "$@"; else exec sudo -n "$0" "$@"; fi
+fi
+
+echo "Installing ${#missing[@]} Debian packages: ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+apt=(apt-get -qq -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0)
+
+# Debian starts etcd when it is installed, and at each boot. The tests start their own.
+policy=/usr/sbin/policy-rc.d
+if [[ " ${missing[*]} " == *" etcd-server "* && ! -e $policy ]]; then
+  trap 'rm -f "$policy"' EXIT
+  printf '#!/bin/sh\n[ "$1" = etcd ] && exit 101\nexit 0\n' >"$policy"
+  chmod +x "$policy"
+fi
+
+"${apt[@]}" update
+"${apt[@]}" install -y --no-remove --no-install-recommends "${missing[@]}"
+
+if [[ " ${missing[*]} " == *" etcd-server "* ]] && command -v systemctl >/dev/null; then
+  systemctl disable --quiet etcd || echo "install-packages: could not disable the etcd service; it starts at boot" >&2
+fi
