@@ -17,10 +17,11 @@ constexpr Duration kGreetingMax = 5s;
 constexpr Duration kFarewellMax = 60s;
 }  // namespace
 
-Coordinator::Coordinator(World& world, AgentId self, std::string run_id, Rendezvous machine, Confirm confirm,
-                         EventLog& events)
+Coordinator::Coordinator(World& world, AgentId self, ChannelKey key, std::string run_id, Rendezvous machine,
+                         Confirm confirm, EventLog& events)
     : world_(world),
       self_(std::move(self)),
+      key_(std::move(key)),
       run_id_(std::move(run_id)),
       machine_(std::move(machine)),
       confirm_(std::move(confirm)),
@@ -42,11 +43,13 @@ Task<std::optional<AgentId>> Coordinator::greet(Connection& connection) {
   const Instant now = world_.clock.now();
   const Message message = decode(**answered, now);
   if (const auto* moved = std::get_if<Moved>(&message)) {
-    if (moved->epoch > machine_.epoch()) supersede(*moved);
+    // A group that has run outranks one that only gathers, should both be led by their second host.
+    const auto theirs = std::pair(moved->epoch, moved->round);
+    if (theirs > std::pair(machine_.epoch(), machine_.legacy().round)) supersede(*moved);
     co_return std::nullopt;
   }
-  if (std::holds_alternative<Where>(message)) {
-    if (!provisional()) connection.send(encode(Moved{address_.host, address_.port, machine_.epoch()}, now));
+  if (const auto* where = std::get_if<Where>(&message)) {
+    if (!provisional() || outranks(standing(), *where)) connection.send(encode(whereabouts(), now));
     co_return std::nullopt;
   }
   const auto* join = std::get_if<Join>(&message);
@@ -80,18 +83,35 @@ Task<void> Coordinator::attend(std::unique_ptr<Connection> connection) {
   } catch (const Error&) {
     // An agent that does not speak our language is cut off; its loss is then handled like any other.
   }
-  if (id && sessions_[*id] == connection.get()) {
-    sessions_.erase(*id);
+  // A member that came back has a newer session: then this end means nothing.
+  const auto session = id ? sessions_.find(*id) : sessions_.end();
+  if (session != sessions_.end() && session->second == connection.get()) {
+    sessions_.erase(session);
     const Loss how = connection->ended() == Connection::End::kSilent ? Loss::kSilent : Loss::kClosed;
+    const auto doorway = machine_.doorway(*id);
     machine_.disconnected(*id, how, world_.clock.now());
     changed_.notify();
+    if (how == Loss::kClosed && doorway) {
+      const Endpoint there{doorway->address, doorway->port};
+      co_await verify_death(*id, there);
+    }
   }
+}
+
+Task<void> Coordinator::verify_death(AgentId id, Endpoint doorway) {
+  const Instant deadline = world_.clock.now() + kReconnectWindow;
+  const Duration silence_max = machine_.legacy().terms.heartbeat;
+  ConnectResult result = co_await world_.network.connect(doorway, key_, deadline, silence_max);
+  if (result.failure && result.failure->kind == ConnectFailure::Kind::kRefused) declare_dead(id, true);
 }
 
 void Coordinator::dispatch(const AgentId& id, const Message& message) {
   const Instant now = world_.clock.now();
   machine_.heard(id, now);
-  if (std::holds_alternative<Beat>(message)) return;
+  if (const auto* beat = std::get_if<Beat>(&message)) {
+    if (const auto it = sessions_.find(id); it != sessions_.end()) it->second->send(encode(*beat, now));
+    return;
+  }
   if (const auto* ready = std::get_if<Ready>(&message)) {
     machine_.ready(id, ready->generation, ready->port, now);
   } else if (const auto* failed = std::get_if<Failed>(&message)) {
@@ -104,9 +124,24 @@ void Coordinator::dispatch(const AgentId& id, const Message& message) {
   changed_.notify();
 }
 
+void Coordinator::declare_dead(const AgentId& id, bool in_round) {
+  machine_.declare_dead(id, in_round, world_.clock.now());
+  changed_.notify();
+}
+
+Moved Coordinator::whereabouts() const {
+  return {address_.host, address_.port, machine_.epoch(), machine_.legacy().round, self_};
+}
+
+Where Coordinator::standing() const {
+  const uint64_t epoch = machine_.incumbent() ? machine_.epoch() : machine_.epoch() - 1;
+  return {epoch, machine_.legacy().round, machine_.incumbent(), machine_.seniority(self_)};
+}
+
 View Coordinator::common_view() const {
   View view = machine_.common_view();
   view.host = self_;
+  view.host_in_round = machine_.in_round(self_);
   return view;
 }
 
@@ -149,14 +184,6 @@ Task<bool> Coordinator::publish() {
   co_return true;
 }
 
-void Coordinator::beat() {
-  const Instant now = world_.clock.now();
-  if (now < next_beat_) return;
-  next_beat_ = now + beat_interval(machine_.legacy().terms.heartbeat);
-  const std::string text = encode(Beat{}, now);
-  for (const auto& [id, connection] : sessions_) connection->send(text);
-}
-
 void Coordinator::write_notes() {
   for (const Note& note : machine_.take_notes()) {
     if (note.kind == Note::Kind::kJoined) {
@@ -177,16 +204,20 @@ Task<void> Coordinator::run() {
     write_notes();
     const bool still_host = co_await publish();
     if (!still_host) co_return;
-    beat();
     const Instant now = world_.clock.now();
     if (machine_.phase() == Phase::kEnded) {
       if (!farewell) farewell = now + kFarewellMax;
       if (machine_.revision() == published_revision_ && (sessions_.empty() || now >= *farewell)) co_return;
     }
     if (machine_.revision() != published_revision_) continue;
-    Instant wake = std::min(machine_.next_tick(now), next_beat_);
+    Instant wake = machine_.next_tick(now);
     if (machine_.details() != published_details_) wake = std::min(wake, next_details_);
     co_await changed_.wait_until(wake);
+  }
+  if (superseded_by_) {
+    // Our agents come along.
+    const std::string text = encode(*superseded_by_, world_.clock.now());
+    for (const auto& [id, connection] : sessions_) connection->send(text);
   }
 }
 

@@ -22,8 +22,8 @@ class Coordinator {
   // records it here, so that two hosts can never start the same generation.
   using Confirm = std::function<Task<bool>(elastic::Legacy)>;
 
-  Coordinator(World& world, AgentId self, std::string run_id, elastic::Rendezvous machine, Confirm confirm,
-              EventLog& events);
+  Coordinator(World& world, AgentId self, ChannelKey key, std::string run_id, elastic::Rendezvous machine,
+              Confirm confirm, EventLog& events);
 
   // Takes a connection and serves it until it ends.
   void admit(std::unique_ptr<Connection> connection);
@@ -35,8 +35,14 @@ class Coordinator {
   Task<void> run();
 
   bool provisional() const { return machine_.provisional(); }
+  const Endpoint& address() const { return address_; }
+  bool has(const AgentId& id) const { return machine_.has(id); }
+  void declare_dead(const AgentId& id, bool in_round);
+  const std::vector<elastic::Successor>& missing() const { return machine_.missing(); }
+  elastic::Moved whereabouts() const;
+  elastic::Where standing() const;  // how good this host's claim is
   bool incumbent() const { return machine_.incumbent(); }
-  bool complete() const { return machine_.complete(); }
+  bool all_in_touch(Instant since) const { return machine_.all_in_touch(since); }
   elastic::Legacy legacy() const { return machine_.legacy(); }
   elastic::Phase phase() const { return machine_.phase(); }
 
@@ -47,15 +53,16 @@ class Coordinator {
  private:
   Task<void> attend(std::unique_ptr<Connection> connection);
   Task<std::optional<AgentId>> greet(Connection& connection);
+  Task<void> verify_death(AgentId id, Endpoint doorway);
   void dispatch(const AgentId& id, const elastic::Message& message);
   elastic::View common_view() const;
   void send_view(const AgentId& id, Connection& connection);
   Task<bool> publish();
-  void beat();
   void write_notes();
 
   World& world_;
   AgentId self_;
+  ChannelKey key_;
   std::string run_id_;
   elastic::Rendezvous machine_;
   Confirm confirm_;
@@ -67,7 +74,6 @@ class Coordinator {
   uint64_t published_revision_ = 0;
   uint64_t published_details_ = 0;
   Instant next_details_{};
-  Instant next_beat_{};
   Scope scope_;  // last: its children use all of the above
 };
 

@@ -33,9 +33,10 @@ void Doorway::serve(Coordinator& coordinator) {
   for (auto& visitor : std::exchange(waiting_, {})) direct(std::move(visitor));
 }
 
-void Doorway::point_to(const elastic::Moved& host) {
+void Doorway::point_to(elastic::Moved host) {
+  host.from = self_;
   coordinator_ = nullptr;
-  host_ = host;
+  host_ = std::move(host);
   for (auto& visitor : std::exchange(waiting_, {})) direct(std::move(visitor));
 }
 

@@ -12,12 +12,12 @@ namespace rubato::agent {
 
 class Doorway {
  public:
-  explicit Doorway(World& world) : world_(world), scope_(world.clock.loop()) {}
+  Doorway(World& world, AgentId self) : world_(world), self_(std::move(self)), scope_(world.clock.loop()) {}
 
   void open(std::unique_ptr<Listener> listener);
 
   void serve(Coordinator& coordinator);
-  void point_to(const elastic::Moved& host);
+  void point_to(elastic::Moved host);
   void hold();
 
  private:
@@ -25,6 +25,7 @@ class Doorway {
   void direct(std::unique_ptr<Connection> visitor);
 
   World& world_;
+  AgentId self_;
   Coordinator* coordinator_ = nullptr;
   std::optional<elastic::Moved> host_;
   std::list<std::unique_ptr<Connection>> waiting_;

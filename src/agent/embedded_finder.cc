@@ -17,7 +17,10 @@ constexpr Duration kRetryFirst = 50ms;
 constexpr Duration kRetryMax = 1s;
 constexpr Duration kConnectMax = 2s;  // for the first contact
 constexpr Duration kAskMax = 400ms;   // for one survivor, while the group has no host
-constexpr Duration kScoutInterval = 300ms;
+constexpr Duration kScoutInterval = 100ms;
+// A group that lost its first host goes on elsewhere. An agent that starts at the endpoint again must hear of it
+// before it forms a group of its own: one connection attempt to a machine that was down, one pause, one trip.
+constexpr Duration kOlderHostAfter = kAskMax + kScoutInterval + 100ms;
 constexpr Duration kSayTryingAfter = 3s;
 
 class EmbeddedFinder final : public Finder {
@@ -26,10 +29,11 @@ class EmbeddedFinder final : public Finder {
       : context_(context),
         world_(context.world),
         endpoint_(parse_endpoint(context.spec.endpoint, 29400)),
-        doorway_(context.world),
-        role_(context.world, context.self, context.spec.run_id, context.events, doorway_) {
+        doorway_(context.world, context.self),
+        role_(context.world, context.self, context.key, context.spec.run_id, context.events, doorway_) {
     const bool private_group = is_loopback(endpoint_.host);
     interface_ = private_group ? "127.0.0.1" : "";
+    if (!private_group) context_.terms.first_round_after = kOlderHostAfter;
     const Endpoint any{interface_, 0};
     auto listener = world_.network.listen(any, context_.key, context_.terms.heartbeat);
     peer_port_ = listener->port();
@@ -48,26 +52,30 @@ class EmbeddedFinder final : public Finder {
     co_return co_await first_contact(past.since);
   }
 
+  void following(const View& view) override {
+    if (!role_.active()) doorway_.point_to(Moved{found_.host, found_.port, view.legacy.epoch, view.legacy.round, context_.self});
+  }
   void settled(const View& view) override {
-    if (!role_.active()) doorway_.point_to(Moved{found_.host, found_.port, view.legacy.epoch});
-    known_.clear();
-    for (const Successor& other : view.successors) {
-      if (other.id != context_.self) known_.insert(Endpoint{other.address, other.port});
-    }
+    following(view);
+    // A successor that has not formed a round yet still has to account for the agents of the host before it.
+    if (role_.active() && !role_.coordinator().incumbent()) return;
+    last_ = view;
+    if (!role_.active()) last_host_ = found_;
   }
   Endpoint found() const override { return found_; }
   Task<void> farewell() override { co_await role_.ended(); }
   uint16_t peer_port() const override { return peer_port_; }
+  bool hosting() const override { return role_.active(); }
 
   Task<void> watch() override {
     while (true) {
       co_await Sleep(world_.clock.loop(), world_.clock.now() + kScoutInterval);
       if (!role_.active()) continue;
-      if (role_.coordinator().provisional()) {
-        co_await look_for_better_host();
-      } else if (!at_endpoint_) {
-        co_await claim_endpoint();
+      if (last_ && (role_.coordinator().provisional() || !role_.coordinator().incumbent())) {
+        const auto better = co_await look_around(world_, context_.key, context_.self, *last_, last_host_, role_);
+        if (better && role_.active()) role_.coordinator().supersede(*better);
       }
+      if (role_.active() && !role_.coordinator().provisional() && !at_endpoint_) co_await claim_endpoint();
     }
   }
 
@@ -115,6 +123,9 @@ class EmbeddedFinder final : public Finder {
       ConnectResult result = co_await connect(endpoint_, most);
       if (result.connection) co_return take(std::move(result), endpoint_);
       const ConnectFailure& failure = *result.failure;
+      // Node 0 of a static group hosts even behind an address that it does not see as its own (NAT), unless some
+      // other agent does.
+      if (context_.spec.backend == Backend::kStatic && context_.spec.node_rank == 0) local = true;
       if (failure.kind == ConnectFailure::Kind::kRejected || world_.clock.now() >= deadline) {
         throw unreachable(failure, attempt, local);
       }
@@ -156,31 +167,36 @@ class EmbeddedFinder final : public Finder {
   Task<std::unique_ptr<Connection>> regroup(Past past) {
     const Instant deadline = past.since + context_.terms.join_timeout;
     const View& last = *past.view;
-    std::set<AgentId> dead;
+    Dead dead;
     while (world_.clock.now() < deadline) {
-      if (past.host && !dead.contains(last.host)) {
+      if (past.host && last.host != context_.self && !dead.has(last.host) && !past.unanswered.contains(*past.host)) {
         ConnectResult result = co_await connect(*past.host, kAskMax);
         if (result.connection) co_return take(std::move(result), *past.host);
-        if (result.failure->kind == ConnectFailure::Kind::kRefused) dead.insert(last.host);
+        if (result.failure->kind == ConnectFailure::Kind::kRefused) dead.add(last.host, last.host_in_round);
       }
       for (const Successor& next : last.successors) {
-        if (next.id == last.host) continue;
+        if (next.id == last.host || dead.has(next.id)) continue;
         const Endpoint there{next.address, next.port};
         if (next.id == context_.self) {
           found_ = there;
-          Rendezvous machine(last.legacy, dead, world_.clock.now());
+          const Instant fenced = regather_until(past.heard, last.legacy.terms.heartbeat);
+          Rendezvous machine(last.legacy, dead, fenced, world_.clock.now());
           role_.begin(std::move(machine), there, nullptr);
+          // On one machine the endpoint is free again: take it before a newcomer does.
+          const bool local = co_await world_.network.is_local(endpoint_.host);
+          if (local) bind_endpoint();
           co_return role_.connect();
         }
-        if (dead.contains(next.id)) continue;
+        if (past.unanswered.contains(there)) continue;
         ConnectResult result = co_await connect(there, kAskMax);
         if (result.connection) co_return take(std::move(result), there);
-        if (result.failure->kind == ConnectFailure::Kind::kRefused) dead.insert(next.id);
+        if (result.failure->kind == ConnectFailure::Kind::kRefused) dead.add(next.id, next.in_round);
       }
-      if (past.host != endpoint_) {
+      if (past.host != endpoint_ && !at_endpoint_) {
         ConnectResult result = co_await connect(endpoint_, kAskMax);
         if (result.connection) co_return take(std::move(result), endpoint_);
       }
+      past.unanswered.clear();
       co_await Sleep(world_.clock.loop(), world_.clock.now() + kRetryFirst);
     }
     throw Error(ErrorCode::kUnavailable,
@@ -189,38 +205,13 @@ class EmbeddedFinder final : public Finder {
                 to_string(past.host.value_or(endpoint_)), "check the network between the machines");
   }
 
-  // Without a quorum this agent may not host: others may have a host that may.
-  Task<void> look_for_better_host() {
-    std::set<Endpoint> places = known_;
-    if (!at_endpoint_) places.insert(endpoint_);
-    for (const Endpoint& place : places) {
-      ConnectResult result = co_await connect(place, kAskMax);
-      if (!result.connection) continue;
-      result.connection->send(encode(Where{}, world_.clock.now()));
-      const Instant deadline = world_.clock.now() + kAskMax;
-      auto answer = co_await with_deadline(world_.clock.loop(), deadline, result.connection->receive());
-      if (!answer || !*answer || !role_.active()) continue;
-      const Message message = decode(**answer, world_.clock.now());
-      const auto* moved = std::get_if<Moved>(&message);
-      if (!moved || Endpoint{moved->host, moved->port} == found_) continue;
-      // A would-be host yields to the last real one; a host in office only to a newer one.
-      const Coordinator& ours = role_.coordinator();
-      const uint64_t needed = ours.incumbent() ? ours.legacy().epoch + 1 : ours.legacy().epoch - 1;
-      if (moved->epoch >= needed) {
-        role_.coordinator().supersede(*moved);
-        co_return;
-      }
-    }
-  }
-
   // A successor hosts away from the endpoint: agents that join there must still find the group.
   Task<void> claim_endpoint() {
     const bool local = co_await world_.network.is_local(endpoint_.host);
     if (local && bind_endpoint()) co_return;
     ConnectResult result = co_await connect(endpoint_, kAskMax);
     if (!result.connection || !role_.active()) co_return;
-    const Moved here{found_.host, found_.port, role_.coordinator().legacy().epoch};
-    result.connection->send(encode(here, world_.clock.now()));
+    result.connection->send(encode(role_.coordinator().whereabouts(), world_.clock.now()));
   }
 
   FinderContext context_;
@@ -230,7 +221,8 @@ class EmbeddedFinder final : public Finder {
   uint16_t peer_port_ = 0;
   bool at_endpoint_ = false;
   Endpoint found_;
-  std::set<Endpoint> known_;  // doorways of the oldest members, as of the last view
+  std::optional<View> last_;           // the last word of a host
+  std::optional<Endpoint> last_host_;  // where it came from, when that was another agent
   Doorway doorway_;
   HostRole role_;
 };

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "agent/host_role.h"
@@ -17,6 +18,8 @@ struct Past {
   std::optional<Endpoint> host;        // where that host was reached
   bool was_closed = false;             // its kernel said that it is gone (else: it fell silent)
   std::optional<elastic::Moved> hint;  // someone said where the host is
+  std::set<Endpoint> unanswered;       // places that let us in and then said nothing: they look for a host themselves
+  Instant heard{};                     // the last time at which that host surely heard this agent
   Instant since{};                     // when the search began: join_timeout counts from here
 };
 
@@ -26,6 +29,9 @@ class Finder {
 
   // A connection on which to say Join: to a host, or to an agent that will know. Throws Error when the time is over.
   virtual Task<std::unique_ptr<Connection>> find(Past past) = 0;
+
+  // The agent follows a would-be host for now: who asks at the door is sent there.
+  virtual void following(const elastic::View& view) = 0;
 
   // The agent is joined: who asks at the door is sent to the host that find() found last.
   virtual void settled(const elastic::View& view) = 0;
@@ -39,9 +45,17 @@ class Finder {
   // This agent hosts, and others still need it: returns when they do not.
   virtual Task<void> farewell() = 0;
 
+  // This agent is, or tries to become, the host.
+  virtual bool hosting() const = 0;
+
   // Where others reach this agent's doorway; 0: nowhere.
   virtual uint16_t peer_port() const = 0;
 };
+
+// A would-be host, or one that has just taken over, looks after the agents of the last view that have not come to it:
+// a refused connection proves that an agent is dead, and another host may answer. Null, or who hosts instead.
+Task<std::optional<elastic::Moved>> look_around(World& world, const ChannelKey& key, AgentId self,
+                                                elastic::View last, std::optional<Endpoint> host, HostRole& role);
 
 struct FinderContext {
   World& world;
@@ -54,6 +68,6 @@ struct FinderContext {
 
 std::unique_ptr<Finder> make_solo_finder(const FinderContext& context);
 std::unique_ptr<Finder> make_embedded_finder(const FinderContext& context);
-std::unique_ptr<Finder> make_etcd_finder(const FinderContext& context, std::unique_ptr<Store> store);
+std::unique_ptr<Finder> make_etcd_finder(const FinderContext& context, Store& store);
 
 }  // namespace rubato::agent

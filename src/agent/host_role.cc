@@ -6,9 +6,11 @@
 
 namespace rubato::agent {
 
-HostRole::HostRole(World& world, AgentId self, std::string run_id, EventLog& events, Doorway& doorway)
+HostRole::HostRole(World& world, AgentId self, ChannelKey key, std::string run_id, EventLog& events,
+                   Doorway& doorway)
     : world_(world),
       self_(std::move(self)),
+      key_(std::move(key)),
       run_id_(std::move(run_id)),
       events_(events),
       doorway_(doorway),
@@ -18,7 +20,8 @@ HostRole::HostRole(World& world, AgentId self, std::string run_id, EventLog& eve
 void HostRole::begin(elastic::Rendezvous machine, Endpoint address, Coordinator::Confirm confirm) {
   end();
   address_ = std::move(address);
-  coordinator_ = std::make_unique<Coordinator>(world_, self_, run_id_, std::move(machine), std::move(confirm), events_);
+  coordinator_ = std::make_unique<Coordinator>(world_, self_, key_, run_id_, std::move(machine), std::move(confirm),
+                                               events_);
   coordinator_->set_address(address_);
   events_.write("hosting", {{"epoch", coordinator_->legacy().epoch}, {"address", to_string(address_)}});
   doorway_.serve(*coordinator_);

@@ -11,7 +11,7 @@ namespace rubato::agent {
 
 class HostRole {
  public:
-  HostRole(World& world, AgentId self, std::string run_id, EventLog& events, Doorway& doorway);
+  HostRole(World& world, AgentId self, ChannelKey key, std::string run_id, EventLog& events, Doorway& doorway);
 
   // Begins to host; `address` is where other agents reach it. Ends by itself when the job has ended, another host
   // has taken over, or `confirm` says no.
@@ -35,6 +35,7 @@ class HostRole {
 
   World& world_;
   AgentId self_;
+  ChannelKey key_;
   std::string run_id_;
   EventLog& events_;
   Doorway& doorway_;

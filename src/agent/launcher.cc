@@ -31,7 +31,7 @@ std::unique_ptr<Finder> make_finder(LaunchContext& context, const LaunchSpec& sp
                                     EventLog& events) {
   const FinderContext finder{context.world, spec, self, context.key, make_terms(spec), events};
   if (spec.standalone) return make_solo_finder(finder);
-  if (spec.backend == Backend::kEtcd) return make_etcd_finder(finder, std::move(context.store));
+  if (spec.backend == Backend::kEtcd) return make_etcd_finder(finder, *context.store);
   return make_embedded_finder(finder);
 }
 
@@ -39,7 +39,6 @@ std::unique_ptr<Finder> make_finder(LaunchContext& context, const LaunchSpec& sp
 // meet one port above it.
 LaunchSpec completed(LaunchSpec spec) {
   if (spec.backend == Backend::kStatic) {
-    spec.is_host = spec.node_rank.value_or(0) == 0;
     if (spec.endpoint.empty()) {
       const Endpoint agents{spec.master_addr, static_cast<uint16_t>(spec.master_port + 1)};
       spec.endpoint = to_string(agents);
@@ -166,8 +165,11 @@ void Launcher::on_update(const Membership::Update& update) {
 void Launcher::on_view(const View& view) {
   const bool news = !view_ || view_->phase != view.phase || view_->legacy.generation != view.legacy.generation ||
                     view_->reason != view.reason;
+  // A would-be host may gather and give up many times: one line is enough.
+  const bool told = view.provisional && told_provisional_;
+  told_provisional_ = view.provisional && (told || !view.reason.empty());
   view_ = view;
-  if (news) announce(view);
+  if (news && !told) announce(view);
 }
 
 void Launcher::announce(const View& view) {
@@ -175,7 +177,7 @@ void Launcher::announce(const View& view) {
   switch (view.phase) {
     case Phase::kGathering:
       events_.write("gathering", {{"generation", legacy.generation}, {"reason", view.reason}});
-      if (spec_.max_nodes > 1 || legacy.generation > 1) say(view.reason.empty() ? "joined" : view.reason);
+      if (!view.reason.empty() && (spec_.max_nodes > 1 || legacy.generation > 1)) say(view.reason);
       break;
     case Phase::kRunning:
       if (!view.assignment) {

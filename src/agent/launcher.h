@@ -23,7 +23,7 @@ struct LaunchContext {
   std::string python;             // empty for --no-python
   Environment environment;        // inherited
   bool old_torch = false;
-  std::unique_ptr<Store> store;   // for the etcd backend
+  Store* store = nullptr;         // for the etcd backend; outlives the agent
   Channel<int>* signals = nullptr;  // SIGTERM and its like, as they come
 };
 
@@ -73,6 +73,7 @@ class Launcher {
   Membership membership_;
 
   std::optional<elastic::View> view_;
+  bool told_provisional_ = false;
   std::unique_ptr<PortLease> port_;
   std::optional<Error> failure_;
   int signal_ = 0;

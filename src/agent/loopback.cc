@@ -16,7 +16,9 @@ class LoopbackEnd final : public Connection {
 
   void send(std::string message) override { out_->push(std::move(message)); }
   Task<std::optional<std::string>> receive() override { return receive_from(in_); }
-  End ended() const override { return in_->closed() ? End::kClosed : End::kOpen; }
+  // A host that stops hosting while its process lives has been replaced, or must not go on: unlike a dead one, it may
+  // have a successor already.
+  End ended() const override { return in_->closed() ? End::kSilent : End::kOpen; }
   std::string local_address() const override { return address_; }
   std::string peer_address() const override { return address_; }
 

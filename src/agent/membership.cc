@@ -11,10 +11,6 @@ namespace {
 // An agent that was asked to let us in answers within this time, or we ask elsewhere.
 constexpr Duration kAnswerMax = 1s;
 constexpr Duration kRetryPause = 50ms;
-// The host's kernel closed the connection: a successor is there in a moment. If not, the workers stop before it could
-// form a round without us (kRegatherWindow).
-constexpr Duration kFenceAfterClose = 400ms;
-static_assert(kFenceAfterClose < kRegatherWindow);
 }  // namespace
 
 Membership::Membership(World& world, const LaunchSpec& spec, AgentId self, Finder& finder, EventLog& events, Sink sink)
@@ -49,11 +45,17 @@ Task<void> Membership::keep_joined() {
     if (joined_) {
       lost_ = world_.clock.now();
       past_.since = lost_;
+      past_.heard = heard_;
       const Endpoint host = finder_.found();
       events_.write("host_lost",
                     {{"address", to_string(host)}, {"how", past_.was_closed ? "closed" : "silent"}});
       const HostLost lost{host, past_.was_closed};
       sink_(lost);
+    }
+    if (joined_) {
+      past_.unanswered.clear();
+    } else {
+      past_.unanswered.insert(finder_.found());
     }
     const bool at_once = joined_ || past_.hint;
     joined_ = answered_ = false;
@@ -92,30 +94,33 @@ Join Membership::introduce(const Connection& connection) const {
 
 Task<void> Membership::session(std::unique_ptr<Connection> connection) {
   connection_ = connection.get();
-  heard_ = world_.clock.now();
+  const Instant begun = world_.clock.now();
   provisional_since_.reset();
-  connection->send(encode(introduce(*connection), heard_));
-  Instant next_beat = heard_ + beat_interval(heartbeat());
+  connection->send(encode(introduce(*connection), begun));
+  joined_at_ = begun;
+  Instant next_beat = begun + beat_interval(heartbeat());
   while (true) {
     // Given up when the workers are fenced, not later: a host that speaks again must learn that they are gone.
-    Instant give_up = answered_ ? heard_ + fence_after(heartbeat()) : heard_ + kAnswerMax;
-    // A would-be host that gathers no quorum may be waiting for the wrong side: look around again.
-    if (provisional_since_) give_up = std::min(give_up, *provisional_since_ + 2 * heartbeat());
+    Instant give_up = answered_ ? heard_ + fence_after(heartbeat()) : begun + kAnswerMax;
+    // Another would-be host that gathers no quorum may be waiting on the wrong side: look around again.
+    if (provisional_since_ && !finder_.hosting()) give_up = std::min(give_up, *provisional_since_ + 2 * heartbeat());
     const Instant wake = std::min(give_up, next_beat);
     auto received = co_await with_deadline(world_.clock.loop(), wake, connection->receive());
     const Instant now = world_.clock.now();
-    if (!received) {
+    if (now >= give_up) {
       past_.was_closed = false;
-      if (now >= give_up) co_return;
-      connection->send(encode(Beat{}, now));
-      next_beat = now + beat_interval(heartbeat());
-      continue;
+      co_return;
     }
+    if (now >= next_beat) {
+      const Beat beat{now.time_since_epoch().count() / 1000};
+      connection->send(encode(beat, now));
+      next_beat = now + beat_interval(heartbeat());
+    }
+    if (!received) continue;
     if (!*received) {
       past_.was_closed = connection->ended() != Connection::End::kSilent;
       co_return;
     }
-    heard_ = now;
     const bool go_on = co_await handle(**received, *connection);
     if (!go_on) co_return;
   }
@@ -124,6 +129,10 @@ Task<void> Membership::session(std::unique_ptr<Connection> connection) {
 // False: this connection is of no use any more.
 Task<bool> Membership::handle(const std::string& text, Connection& connection) {
   const Message message = decode(text, world_.clock.now());
+  if (const auto* beat = std::get_if<Beat>(&message)) {
+    heard_ = std::max(heard_, Instant(std::chrono::microseconds(beat->sent_us)));
+    co_return true;
+  }
   if (const auto* moved = std::get_if<Moved>(&message)) {
     past_.hint = *moved;
     past_.was_closed = true;
@@ -150,11 +159,15 @@ bool Membership::accept(const View& view) {
     if (view.assignment) my_round_ = view.legacy.generation;
     finder_.settled(view);
     joined_ = true;
-  } else if (!provisional_since_) {
-    provisional_since_ = world_.clock.now();
+  } else {
+    if (!provisional_since_) provisional_since_ = world_.clock.now();
+    finder_.following(view);
   }
+  // The answer proves that our greeting was heard. A would-be host vouches for nothing.
+  if (!answered_) heard_ = joined_at_;
   answered_ = true;
-  fenced_ = false;
+  own_host_ = finder_.hosting();
+  if (!view.provisional) fenced_ = false;
   changed_.notify();
   sink_(view);
   return true;
@@ -167,7 +180,8 @@ Task<void> Membership::watch_fence() {
       co_await changed_.wait();
       continue;
     }
-    const Instant deadline = past_.was_closed ? lost_ + kFenceAfterClose : lost_;
+    // An agent that stopped hosting was replaced, or must not go on. Else: what the last host promised holds.
+    const Instant deadline = own_host_ ? lost_ : heard_ + fence_after(heartbeat());
     if (world_.clock.now() >= deadline) {
       fenced_ = true;
       fenced_round_ = my_round_;

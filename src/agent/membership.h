@@ -54,7 +54,9 @@ class Membership {
   bool answered_ = false;  // the other side has sent a view
   bool joined_ = false;    // and it was the word of a host
   std::optional<Instant> provisional_since_;
-  Instant heard_{};
+  Instant heard_{};  // when we last said something that the host has surely heard
+  Instant joined_at_{};
+  bool own_host_ = false;  // the last session was with this agent itself
   Instant lost_{};
   bool fenced_ = true;
   Generation my_round_ = 0;  // the last generation in which this agent had a place

@@ -9,8 +9,8 @@ class SoloFinder final : public Finder {
  public:
   explicit SoloFinder(const FinderContext& context)
       : context_(context),
-        doorway_(context.world),
-        role_(context.world, context.self, context.spec.run_id, context.events, doorway_) {}
+        doorway_(context.world, context.self),
+        role_(context.world, context.self, context.key, context.spec.run_id, context.events, doorway_) {}
 
   Task<std::unique_ptr<Connection>> find(Past) override {
     if (!role_.active()) {
@@ -19,11 +19,13 @@ class SoloFinder final : public Finder {
     }
     co_return role_.connect();
   }
+  void following(const elastic::View&) override {}
   void settled(const elastic::View&) override {}
   Task<void> watch() override { co_return; }
   Endpoint found() const override { return {"127.0.0.1", 0}; }
   Task<void> farewell() override { co_await role_.ended(); }
   uint16_t peer_port() const override { return 0; }
+  bool hosting() const override { return role_.active(); }
 
  private:
   FinderContext context_;

@@ -143,7 +143,7 @@ void WorkerGroup::record_failure(const Worker& worker, const ExitStatus& status)
 
 void WorkerGroup::stop(int signal, Duration grace) {
   const Instant deadline = world_.clock.now() + grace;
-  const bool sooner = !kill_at_ || deadline < *kill_at_;
+  const bool sooner = signal == SIGKILL || !kill_at_ || deadline < *kill_at_;
   if (!alive() || (stopping_ && !sooner)) return;
   if (!stopping_ || signal == SIGKILL) {
     for (const auto& worker : workers_) {

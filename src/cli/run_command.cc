@@ -68,7 +68,8 @@ int run_command(const LaunchSpec& wanted) {
       context.python = os::find_python(spec.python, environment);
       context.old_torch = is_old_torch(os::installed_torch(context.python, environment));
     }
-    context.store = make_store(spec, network, runtime);
+    const std::unique_ptr<Store> store = make_store(spec, network, runtime);
+    context.store = store.get();
     context.signals = &signals.channel();
     code = runtime.run(run_agent(std::move(context), signal));
   }

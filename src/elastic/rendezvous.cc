@@ -18,12 +18,13 @@ std::string_view to_string(Phase phase) {
 Rendezvous::Rendezvous(const Terms& terms, Instant now)
     : terms_(terms), budget_(terms.max_restarts), gathering_since_(now), last_join_(now) {}
 
-Rendezvous::Rendezvous(const Legacy& legacy, std::set<AgentId> dead, Instant now)
+Rendezvous::Rendezvous(const Legacy& legacy, Dead dead, Instant fenced, Instant now)
     : terms_(legacy.terms),
       epoch_(legacy.epoch + 1),
       generation_(legacy.generation + 1),
       round_(legacy.round),
       round_size_(legacy.round_size),
+      legacy_spares_(legacy.spares),
       incumbent_(false),
       next_seniority_(legacy.next_seniority),
       budget_(legacy.terms.max_restarts, legacy.restarts_used),
@@ -31,7 +32,7 @@ Rendezvous::Rendezvous(const Legacy& legacy, std::set<AgentId> dead, Instant now
       dead_(std::move(dead)),
       gathering_since_(now),
       last_join_(now),
-      regather_until_(now + kRegatherWindow),
+      regather_until_(fenced),
       lost_while_gathering_(true),
       causes_(legacy.causes) {}
 
@@ -53,7 +54,9 @@ std::optional<std::string> Rendezvous::join(const MemberInfo& info, const Claim&
     superseded_ = true;
     return fmt::format("it has seen a newer host (epoch {}) than this one (epoch {})", claim.epoch, epoch_);
   }
-  dead_.erase(info.id);
+  dead_.in_round.erase(info.id);
+  dead_.spares.erase(info.id);
+  std::erase_if(missing_, [&](const Successor& agent) { return agent.id == info.id; });
   ++details_;
   if (known != members_.end()) {
     resume(known->second, info, claim, now);
@@ -114,10 +117,9 @@ void Rendezvous::ready(const AgentId& id, Generation generation, uint16_t port, 
   it->second.master_port = port;
   if (it->second.leaving) {
     const MemberInfo info = it->second.info;
-    members_.erase(it);
+    drop(id);
     lost_while_gathering_ = true;
     note(Note::Kind::kLeft, "left", &info);
-    ++details_;
   }
   try_form(now);
 }
@@ -157,9 +159,8 @@ void Rendezvous::leaving(const AgentId& id, const std::string& reason, Instant n
     gather(fmt::format("the agent on {} is leaving ({})", it->second.info.host, reason), now);
   } else if (phase_ == Phase::kRunning || it->second.ready_for == generation_) {
     const MemberInfo info = it->second.info;
-    members_.erase(it);
+    drop(id);
     note(Note::Kind::kLeft, reason, &info);
-    ++details_;
     end_if_all_done();
   }
   try_form(now);
@@ -169,11 +170,26 @@ void Rendezvous::disconnected(const AgentId& id, Loss how, Instant now) {
   now_ = now;
   const auto it = members_.find(id);
   if (it == members_.end()) return;
-  if (how == Loss::kSilent || it->second.leaving) {
-    lose(id, how, how == Loss::kSilent ? "no answer" : "left", now);
-    return;
+  if (it->second.leaving) {
+    lose(id, Loss::kDead, "left", now);
+  } else if (how == Loss::kSilent) {
+    lose(id, how, "no answer", now);
+  } else if (how == Loss::kDead) {
+    lose(id, how, "its process is gone", now);
+  } else if (!it->second.disconnected) {
+    it->second.disconnected = now;
   }
-  if (!it->second.disconnected) it->second.disconnected = now;
+}
+
+void Rendezvous::declare_dead(const AgentId& id, bool in_round, Instant now) {
+  if (members_.contains(id)) {
+    // One that came back meanwhile is not dead.
+    if (members_.at(id).disconnected) disconnected(id, Loss::kDead, now);
+  } else {
+    dead_.add(id, in_round);
+    std::erase_if(missing_, [&](const Successor& agent) { return agent.id == id; });
+    tick(now);
+  }
 }
 
 void Rendezvous::tick(Instant now) {
@@ -192,7 +208,7 @@ void Rendezvous::tick(Instant now) {
     gather("more than half of the agents are silent", now);
   }
   for (const auto& [id, how] : gone) {
-    lose(id, how, how == Loss::kClosed ? "connection closed" : "silent for " + format_duration(terms_.heartbeat), now);
+    lose(id, how, how == Loss::kClosed ? "it closed the connection" : "silent for " + format_duration(terms_.heartbeat), now);
   }
   try_form(now);
 }
@@ -208,7 +224,7 @@ Instant Rendezvous::next_tick(Instant now) const {
   if (phase_ == Phase::kGathering) {
     // Each instant that is still ahead may change what try_form() does.
     for (const Instant at : {gathering_since_ + terms_.join_timeout, last_join_ + terms_.last_call, not_before_,
-                             regather_until_}) {
+                             regather_until_, gathering_since_ + terms_.first_round_after}) {
       if (at > now) next = std::min(next, at);
     }
   }

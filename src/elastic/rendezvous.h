@@ -30,7 +30,8 @@
 namespace rubato::elastic {
 
 enum class Loss {
-  kClosed,  // its kernel says that it is gone
+  kDead,    // its kernel says that it is gone
+  kClosed,  // its end of the connection is closed
   kSilent,  // it may live behind a broken network
 };
 
@@ -49,8 +50,9 @@ class Rendezvous {
   Rendezvous(const Terms& terms, Instant now);
 
   // A group whose host is gone. `dead` are agents known to be dead. The new host joins like everybody else; the round
-  // forms only with a quorum of the last one (unless the terms need none).
-  Rendezvous(const Legacy& legacy, std::set<AgentId> dead, Instant now);
+  // forms only with a quorum of the last one (unless the terms need none). Agents that neither came nor are known to be
+  // dead are waited for until `fenced`: by then they have stopped their workers (see regather_until below).
+  Rendezvous(const Legacy& legacy, Dead dead, Instant fenced, Instant now);
 
   // nullopt: admitted (a member that comes back keeps its place). Else the reason for the refusal.
   std::optional<std::string> join(const MemberInfo& info, const Claim& claim, Instant now);
@@ -61,8 +63,12 @@ class Rendezvous {
   void failed(const AgentId& id, Generation generation, const std::vector<Failure>& failures, Instant now);
   void succeeded(const AgentId& id, Generation generation, Instant now);
   void leaving(const AgentId& id, const std::string& reason, Instant now);
-  // Its connection ended. It is lost if it does not come back within a moment.
+  // Its connection ended. It is lost if it does not come back within a moment. That it closed the connection does not
+  // prove that it is dead: it may have given this host up.
   void disconnected(const AgentId& id, Loss how, Instant now);
+  // The kernel of its machine says that nothing listens at its doorway: it is dead. `in_round` is for agents that this
+  // host has never seen (after a takeover).
+  void declare_dead(const AgentId& id, bool in_round, Instant now);
   void tick(Instant now);
 
   // When tick() has something to do.
@@ -75,6 +81,13 @@ class Rendezvous {
   View common_view() const;                              // all that is the same for everybody
   void personalise(View& view, const AgentId& id) const;  // and that agent's own place
   bool has(const AgentId& id) const { return members_.contains(id); }
+  struct Doorway {
+    std::string address;
+    uint16_t port = 0;
+  };
+  std::optional<Doorway> doorway(const AgentId& id) const;  // where others reach that agent
+  uint64_t seniority(const AgentId& id) const;  // of a member; the lowest possible for others
+  bool in_round(const AgentId& id) const;  // of the last round, or before the first: in the group
   std::vector<AgentId> member_ids() const;
 
   Phase phase() const { return phase_; }
@@ -84,8 +97,11 @@ class Rendezvous {
   bool superseded() const { return superseded_; }
   bool incumbent() const { return incumbent_; }     // it has formed a round, or is the first host
   bool provisional() const { return !quorum_holds(); }
-  bool complete() const { return alive() >= round_size_; }  // every agent of the last round answers
+  // Every agent that was here at `since`, spares too, is in touch, or has left or died for sure.
+  bool all_in_touch(Instant since) const;
   Legacy legacy() const;
+  // Agents of the last round that were lost and may live elsewhere: worth asking after.
+  const std::vector<Successor>& missing() const { return missing_; }
   std::vector<Note> take_notes() { return std::exchange(notes_, {}); }
 
  private:
@@ -114,6 +130,7 @@ class Rendezvous {
   void form(Instant now);
   void end(bool succeeded, const std::string& reason);
   void end_if_all_done();
+  void drop(const AgentId& id);  // it left, or is known to be dead
   void lose(const AgentId& id, Loss how, const std::string& reason, Instant now);
   bool quorum_holds() const;
   std::vector<Successor> successors() const;
@@ -126,6 +143,7 @@ class Rendezvous {
   Generation generation_ = 1;
   Generation round_ = 0;
   int round_size_ = 0;
+  int legacy_spares_ = 0;  // of the host before
   bool incumbent_ = true;
   uint64_t next_seniority_ = 1;
   RestartBudget budget_;
@@ -133,7 +151,7 @@ class Rendezvous {
   Phase phase_ = Phase::kGathering;
   std::string reason_;
   std::map<AgentId, Member> members_;
-  std::set<AgentId> dead_;  // members of the last round known to be dead
+  Dead dead_;
 
   Instant gathering_since_{};
   Instant last_join_{};
@@ -141,6 +159,8 @@ class Rendezvous {
   Instant not_before_{};      // back-off
   Instant regather_until_{};  // after a takeover, members that have not come yet are waited for
   Duration last_uptime_{};
+  std::vector<Successor> missing_;
+  Instant last_missing_{};  // when an agent was last lost that may live on elsewhere
   bool lost_while_gathering_ = false;
   bool failure_pending_ = false;
   std::vector<Failure> failures_;    // of the last failed generation
@@ -158,8 +178,11 @@ class Rendezvous {
 
 // A connection that breaks while both processes live is made anew within this time, and nothing happens.
 inline constexpr Duration kReconnectWindow = 200ms;
-// After a takeover: how long to wait for members of the last round that have not come yet.
-inline constexpr Duration kRegatherWindow = 500ms;
+// An agent that last knew at `heard` that its host heard it: when, at the latest, everybody whom that host does not
+// answer has stopped its workers. They fence at fence_after() of their own last word, which is at most one beat later.
+constexpr Instant regather_until(Instant heard, Duration heartbeat) {
+  return heard + heartbeat + beat_interval(heartbeat);
+}
 inline constexpr size_t kMembersMax = 20'000;
 inline constexpr size_t kFailuresMax = 64;
 inline constexpr size_t kSuccessorsMax = 8;

@@ -7,6 +7,10 @@
 
 namespace rubato::elastic {
 
+namespace {
+std::string count(size_t n, std::string_view noun) { return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s"); }
+}  // namespace
+
 void Rendezvous::gather(const std::string& reason, Instant now) {
   phase_ = Phase::kGathering;
   ++generation_;
@@ -19,15 +23,45 @@ void Rendezvous::gather(const std::string& reason, Instant now) {
   note(Note::Kind::kGathering, reason);
 }
 
+std::optional<Rendezvous::Doorway> Rendezvous::doorway(const AgentId& id) const {
+  const auto it = members_.find(id);
+  if (it == members_.end() || it->second.info.peer_port == 0) return std::nullopt;
+  const MemberInfo& info = it->second.info;
+  const bool outside = is_loopback(info.address) && !info.addresses.empty() && spans_machines();
+  return Doorway{outside ? info.addresses.front() : info.address, info.peer_port};
+}
+
+uint64_t Rendezvous::seniority(const AgentId& id) const {
+  const auto it = members_.find(id);
+  return it == members_.end() ? UINT64_MAX : it->second.seniority;
+}
+
+bool Rendezvous::in_round(const AgentId& id) const {
+  const auto it = members_.find(id);
+  return it != members_.end() && (round_ == 0 || it->second.round == round_);
+}
+
+void Rendezvous::drop(const AgentId& id) {
+  if (in_round(id)) dead_.in_round.insert(id);
+  members_.erase(id);
+  ++details_;
+}
+
 void Rendezvous::lose(const AgentId& id, Loss how, const std::string& reason, Instant now) {
   const auto it = members_.find(id);
   if (it == members_.end()) return;
   const Member member = it->second;
   const bool in_round = round_ > 0 && member.round == round_;
   const bool done = in_round && member.done == round_;
-  members_.erase(it);
-  ++details_;
-  if (how == Loss::kClosed && (in_round || round_ == 0)) dead_.insert(id);
+  if (how == Loss::kDead) {
+    drop(id);
+  } else {
+    const std::optional<Doorway> door = doorway(id);
+    if (in_round && door) missing_.push_back({id, member.info.host, door->address, door->port, true});
+    members_.erase(it);
+    last_missing_ = now;
+    ++details_;
+  }
   note(Note::Kind::kLost, reason, &member.info);
   if (in_round && !done) {
     if (phase_ == Phase::kRunning) gather(fmt::format("lost the agent on {} ({})", member.info.host, reason), now);
@@ -38,7 +72,7 @@ void Rendezvous::lose(const AgentId& id, Loss how, const std::string& reason, In
 }
 
 void Rendezvous::try_form(Instant now) {
-  if (phase_ != Phase::kGathering) return;
+  if (phase_ != Phase::kGathering || members_.empty()) return;
   const std::string waiting = unanswered(now);
   if (!waiting.empty()) return;
   if (!settle_failure(now) || now < not_before_) return;
@@ -57,7 +91,7 @@ std::string Rendezvous::unanswered(Instant now) const {
   for (const auto& [id, member] : members_) {
     if (member.ready_for != generation_) return "the agent on " + member.info.host + " still has workers";
   }
-  const int expected = round_size_ - static_cast<int>(dead_.size());
+  const int expected = round_size_ - static_cast<int>(dead_.in_round.size());
   if (!incumbent_ && now < regather_until_ && alive() < expected) return "members of the last round";
   return "";
 }
@@ -90,15 +124,19 @@ std::string Rendezvous::obstacle(Instant now) const {
     return fmt::format(
         "only {} of the last {} agents answer: the others may go on without us, so this side must not (a partitioned "
         "minority)",
-        alive(), round_size_ - static_cast<int>(dead_.size()));
+        alive(), round_size_ - static_cast<int>(dead_.in_round.size()));
   }
   const int there = static_cast<int>(candidates().size());
   if (there < terms_.min_nodes) {
-    return fmt::format("waiting for {} more agent{} ({} of at least {} are here)", terms_.min_nodes - there,
-                       terms_.min_nodes - there == 1 ? "" : "s", there, terms_.min_nodes);
+    return fmt::format("waiting for {} ({} of at least {} here)",
+                       count(static_cast<size_t>(terms_.min_nodes - there), "more agent"), there, terms_.min_nodes);
   }
   if (round_ == 0 && there < terms_.max_nodes && now < last_join_ + terms_.last_call) {
-    return fmt::format("last call: {} agents are here, up to {} may join", there, terms_.max_nodes);
+    return fmt::format("last call: {} here, up to {} may join", count(static_cast<size_t>(there), "agent"),
+                       terms_.max_nodes);
+  }
+  if (round_ == 0 && incumbent_ && now < gathering_since_ + terms_.first_round_after) {
+    return "making sure that no older host of this group is left";
   }
   return "";
 }
@@ -111,9 +149,22 @@ int Rendezvous::alive() const {
   }));
 }
 
+bool Rendezvous::all_in_touch(Instant since) const {
+  return last_missing_ < since && std::ranges::all_of(members_, [&](const auto& entry) {
+           return !entry.second.disconnected && now_ < entry.second.heard + fence_after(terms_.heartbeat);
+         });
+}
+
 bool Rendezvous::quorum_holds() const {
   if (!terms_.needs_quorum || (round_ == 0 && incumbent_)) return true;
-  const Quorum quorum{round_size_, static_cast<int>(dead_.size()), incumbent_};
+  const int dead = static_cast<int>(dead_.in_round.size());
+  if (!incumbent_ && dead >= round_size_) {
+    // Nobody of the last round is left, so nothing runs: the spares decide among themselves.
+    const Quorum spares{legacy_spares_, static_cast<int>(dead_.spares.size()), false};
+    const auto here = std::ranges::count_if(members_, [](const auto& m) { return m.second.veteran; });
+    return spares.holds(static_cast<int>(here));
+  }
+  const Quorum quorum{round_size_, dead, incumbent_};
   return quorum.holds(alive());
 }
 
@@ -134,7 +185,8 @@ void Rendezvous::form(Instant now) {
   round_ = generation_;
   round_size_ = static_cast<int>(round.size());
   incumbent_ = true;
-  dead_.clear();
+  dead_ = {};
+  missing_.clear();
   for (size_t i = 0; i < round.size(); ++i) {
     Member& member = members_.at(round[i].id);
     member.round = round_;
@@ -144,7 +196,7 @@ void Rendezvous::form(Instant now) {
   master_port_ = members_.at(round.front().id).master_port;
   phase_ = Phase::kRunning;
   running_since_ = now;
-  reason_ = fmt::format("{} agents, {} workers", round.size(), places.front().world_size);
+  reason_ = count(round.size(), "agent") + ", " + count(static_cast<size_t>(places.front().world_size), "worker");
   ++revision_;
   note(Note::Kind::kRunning, reason_);
 }
@@ -180,7 +232,10 @@ Legacy Rendezvous::legacy() const {
   legacy.epoch = epoch_;
   legacy.generation = generation_;
   legacy.round = round_;
-  legacy.round_size = round_ > 0 ? round_size_ : static_cast<int>(members_.size());
+  const int left = round_size_ - static_cast<int>(dead_.in_round.size());
+  legacy.round_size = round_ > 0 ? left : static_cast<int>(members_.size());
+  legacy.spares = static_cast<int>(
+      std::ranges::count_if(members_, [&](const auto& m) { return round_ > 0 && m.second.round != round_; }));
   legacy.restarts_used = budget_.used();
   legacy.causes = causes_;
   legacy.next_seniority = next_seniority_;
@@ -204,10 +259,9 @@ std::vector<Successor> Rendezvous::successors() const {
   std::vector<Successor> out;
   for (const Member* member : order) {
     if (out.size() >= kSuccessorsMax) break;
-    Successor successor{member->info.id, member->info.host, member->info.address, member->info.peer_port};
-    if (is_loopback(successor.address) && !member->info.addresses.empty() && spans_machines()) {
-      successor.address = member->info.addresses.front();
-    }
+    const Doorway door = *doorway(member->info.id);
+    Successor successor{member->info.id, member->info.host, door.address, door.port};
+    successor.in_round = member->round == round_;
     out.push_back(std::move(successor));
   }
   return out;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,8 @@ struct Legacy {
   uint64_t epoch = 0;           // counts hosts
   Generation generation = 0;    // being gathered or running
   Generation round = 0;         // the last generation that ran; 0: none yet
-  int round_size = 0;           // its agents; before the first round: all agents
+  int round_size = 0;           // its agents that are not known to be dead; before the first round: all agents
+  int spares = 0;               // agents beside the last round
   int restarts_used = 0;
   std::vector<std::string> causes;  // what the restarts were spent on, the last few
   uint64_t next_seniority = 1;
@@ -34,6 +36,15 @@ struct Successor {
   std::string host;
   std::string address;
   uint16_t port = 0;
+  bool in_round = false;  // it counts for the quorum
+};
+
+// Agents whose kernel says that they are gone.
+struct Dead {
+  std::set<AgentId> in_round;
+  std::set<AgentId> spares;
+  void add(const AgentId& id, bool was_in_round) { (was_in_round ? in_round : spares).insert(id); }
+  bool has(const AgentId& id) const { return in_round.contains(id) || spares.contains(id); }
 };
 
 struct View {
@@ -50,6 +61,7 @@ struct View {
   uint16_t master_port = 0;
 
   AgentId host;  // the agent that sends this
+  bool host_in_round = false;
   // The oldest agents, host included, in the order in which they take over.
   std::vector<Successor> successors;
 

@@ -22,6 +22,7 @@ json terms_json(const Terms& t) {
           {"last_call_us", to_micros(t.last_call)},
           {"join_us", to_micros(t.join_timeout)},
           {"heartbeat_us", to_micros(t.heartbeat)},
+          {"first_round_us", to_micros(t.first_round_after)},
           {"quorum", t.needs_quorum}};
 }
 
@@ -33,6 +34,7 @@ Terms read_terms(const json& j) {
   t.last_call = from_micros(j.at("last_call_us").get<int64_t>());
   t.join_timeout = from_micros(j.at("join_us").get<int64_t>());
   t.heartbeat = from_micros(j.at("heartbeat_us").get<int64_t>());
+  t.first_round_after = from_micros(j.at("first_round_us").get<int64_t>());
   t.needs_quorum = j.at("quorum").get<bool>();
   return t;
 }
@@ -42,6 +44,7 @@ json legacy_json(const Legacy& l) {
           {"generation", l.generation},
           {"round", l.round},
           {"round_size", l.round_size},
+          {"spares", l.spares},
           {"restarts_used", l.restarts_used},
           {"causes", l.causes},
           {"next_seniority", l.next_seniority},
@@ -54,6 +57,7 @@ Legacy read_legacy(const json& j) {
   l.generation = j.at("generation").get<uint64_t>();
   l.round = j.at("round").get<uint64_t>();
   l.round_size = j.at("round_size").get<int>();
+  l.spares = j.at("spares").get<int>();
   l.restarts_used = j.at("restarts_used").get<int>();
   l.causes = j.at("causes").get<std::vector<std::string>>();
   l.next_seniority = j.at("next_seniority").get<uint64_t>();
@@ -155,10 +159,12 @@ json view_json(const View& v, Instant now) {
             {"master_addr", v.master_addr},
             {"master_port", v.master_port},
             {"host", v.host.value},
+            {"host_in_round", v.host_in_round},
             {"succeeded", v.succeeded}};
   json successors = json::array();
   for (const Successor& s : v.successors) {
-    successors.push_back({{"id", s.id.value}, {"host", s.host}, {"address", s.address}, {"port", s.port}});
+    successors.push_back({{"id", s.id.value}, {"host", s.host}, {"address", s.address}, {"port", s.port},
+                          {"in_round", s.in_round}});
   }
   j["successors"] = std::move(successors);
   j["failures"] = failures_json(v.failures, now);
@@ -181,6 +187,7 @@ View read_view(const json& j, Instant now) {
   v.master_addr = j.at("master_addr").get<std::string>();
   v.master_port = j.at("master_port").get<uint16_t>();
   v.host.value = j.at("host").get<std::string>();
+  v.host_in_round = j.at("host_in_round").get<bool>();
   v.succeeded = j.at("succeeded").get<bool>();
   for (const json& entry : j.at("successors")) {
     Successor s;
@@ -188,6 +195,7 @@ View read_view(const json& j, Instant now) {
     s.host = entry.at("host").get<std::string>();
     s.address = entry.at("address").get<std::string>();
     s.port = entry.at("port").get<uint16_t>();
+    s.in_round = entry.at("in_round").get<bool>();
     v.successors.push_back(std::move(s));
   }
   v.failures = read_failures(j.at("failures"), now);
@@ -216,12 +224,19 @@ struct Encoder {
   }
   json operator()(const Succeeded& m) const { return {{"type", "succeeded"}, {"generation", m.generation}}; }
   json operator()(const Leave& m) const { return {{"type", "leave"}, {"reason", m.reason}}; }
-  json operator()(const Beat&) const { return {{"type", "beat"}}; }
-  json operator()(const Where&) const { return {{"type", "where"}}; }
+  json operator()(const Beat& m) const { return {{"type", "beat"}, {"sent_us", m.sent_us}}; }
+  json operator()(const Where& m) const {
+    return {{"type", "where"},
+            {"epoch", m.epoch},
+            {"round", m.round},
+            {"incumbent", m.incumbent},
+            {"seniority", m.seniority}};
+  }
   json operator()(const View& m) const { return view_json(m, now); }
   json operator()(const Refused& m) const { return {{"type", "refused"}, {"reason", m.reason}}; }
   json operator()(const Moved& m) const {
-    return {{"type", "moved"}, {"host", m.host}, {"port", m.port}, {"epoch", m.epoch}};
+    return {{"type", "moved"},   {"host", m.host},   {"port", m.port},
+            {"epoch", m.epoch}, {"round", m.round}, {"from", m.from.value}};
   }
 };
 
@@ -238,17 +253,27 @@ Message read_message(const json& j, Instant now) {
   if (type == "failed") return Failed{j.at("generation").get<uint64_t>(), read_failures(j.at("failures"), now)};
   if (type == "succeeded") return Succeeded{j.at("generation").get<uint64_t>()};
   if (type == "leave") return Leave{j.at("reason").get<std::string>()};
-  if (type == "beat") return Beat{};
-  if (type == "where") return Where{};
+  if (type == "beat") return Beat{j.at("sent_us").get<int64_t>()};
+  if (type == "where") {
+    return Where{j.at("epoch").get<uint64_t>(), j.at("round").get<uint64_t>(), j.at("incumbent").get<bool>(), j.at("seniority").get<uint64_t>()};
+  }
   if (type == "view") return read_view(j, now);
   if (type == "refused") return Refused{j.at("reason").get<std::string>()};
   if (type == "moved") {
-    return Moved{j.at("host").get<std::string>(), j.at("port").get<uint16_t>(), j.at("epoch").get<uint64_t>()};
+    return Moved{j.at("host").get<std::string>(), j.at("port").get<uint16_t>(), j.at("epoch").get<uint64_t>(),
+                 j.at("round").get<uint64_t>(), AgentId{j.at("from").get<std::string>()}};
   }
   throw Error(ErrorCode::kFailed, "a message of unknown type '" + type + "'");
 }
 
 }  // namespace
+
+bool outranks(const Where& a, const Where& b) {
+  if (a.epoch != b.epoch) return a.epoch > b.epoch;
+  if (a.round != b.round) return a.round > b.round;
+  if (a.incumbent != b.incumbent) return a.incumbent;
+  return a.seniority < b.seniority;
+}
 
 std::string encode(const Message& message, Instant now) {
   // A host name or traceback need not be valid UTF-8: replace what is not, never throw.

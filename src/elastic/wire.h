@@ -31,11 +31,21 @@ struct Leave {
   std::string reason;
 };
 
-// Both ways: "I am here".
-struct Beat {};
+// "I am here", with the sender's own time; the host sends it back. So an agent knows that it was heard, and when: that
+// it hears its host proves nothing if the way back is cut.
+struct Beat {
+  int64_t sent_us = 0;
+};
 
-// "Who hosts this group?" A host with a quorum, or an agent that has one, answers Moved.
-struct Where {};
+// "Who hosts this group?", asked by a would-be host without a quorum. A host that has one, or an agent that knows one,
+// answers Moved; so does another would-be host that has the better claim, so that their followers come together.
+struct Where {
+  uint64_t epoch = 0;      // of the last real host that it knows of
+  Generation round = 0;    // the last one that it knows of
+  bool incumbent = false;  // it hosted that round
+  uint64_t seniority = 0;
+};
+bool outranks(const Where& a, const Where& b);
 
 // From the host, or from an agent that was asked but is not the host.
 struct Refused {
@@ -45,6 +55,8 @@ struct Moved {
   std::string host;
   uint16_t port = 0;
   uint64_t epoch = 0;
+  Generation round = 0;
+  AgentId from;  // who says so: another agent at the same port proves that the one before is dead
 };
 
 using Message = std::variant<Join, Ready, Failed, Succeeded, Leave, Beat, View, Refused, Moved, Where>;

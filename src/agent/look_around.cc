@@ -1,0 +1,59 @@
+#include "agent/finder.h"
+
+namespace rubato::agent {
+
+using namespace elastic;
+
+namespace {
+
+constexpr Duration kLookMax = 400ms;
+
+// Yields to the last real host when we only want to be one; a host in office yields to a newer one only.
+bool is_better(const Moved& other, const Coordinator& ours) {
+  const uint64_t epoch = ours.legacy().epoch;
+  return other.epoch >= (ours.incumbent() ? epoch + 1 : epoch - 1);
+}
+
+}  // namespace
+
+Task<std::optional<Moved>> look_around(World& world, const ChannelKey& key, AgentId self, View last,
+                                       std::optional<Endpoint> host, HostRole& role) {
+  struct Place {
+    Endpoint endpoint;
+    AgentId id;
+    bool in_round;
+  };
+  std::vector<Place> places;
+  if (host && last.host != self) places.push_back({*host, last.host, last.host_in_round});
+  for (const Successor& other : last.successors) {
+    if (other.id != self) places.push_back({{other.address, other.port}, other.id, other.in_round});
+  }
+  if (role.active()) {
+    for (const Successor& lost : role.coordinator().missing()) {
+      places.push_back({{lost.address, lost.port}, lost.id, true});
+    }
+  }
+  const Endpoint here = role.active() ? role.coordinator().address() : Endpoint{};
+  for (const Place& place : places) {
+    if (!role.active() || role.coordinator().has(place.id)) continue;
+    const Instant deadline = world.clock.now() + kLookMax;
+    ConnectResult result = co_await world.network.connect(place.endpoint, key, deadline, last.legacy.terms.heartbeat);
+    if (!role.active()) co_return std::nullopt;
+    if (!result.connection) {
+      const bool refused = result.failure->kind == ConnectFailure::Kind::kRefused;
+      if (refused) role.coordinator().declare_dead(place.id, place.in_round);
+      continue;
+    }
+    result.connection->send(encode(role.coordinator().standing(), world.clock.now()));
+    auto answer = co_await with_deadline(world.clock.loop(), deadline, result.connection->receive());
+    if (!answer || !*answer || !role.active()) continue;
+    const Message message = decode(**answer, world.clock.now());
+    const auto* moved = std::get_if<Moved>(&message);
+    if (moved && moved->from != place.id) role.coordinator().declare_dead(place.id, place.in_round);
+    const bool ourselves = moved && Endpoint{moved->host, moved->port} == here;
+    if (moved && !ourselves && is_better(*moved, role.coordinator())) co_return *moved;
+  }
+  co_return std::nullopt;
+}
+
+}  // namespace rubato::agent

@@ -1,0 +1,131 @@
+#include "agent/worker_output.h"
+
+#include <gtest/gtest.h>
+
+#include "core/scope.h"
+#include "sim/simulation.h"
+
+namespace rubato::agent {
+namespace {
+
+using Kind = OutputTarget::Kind;
+
+LaunchSpec choices(int redirects, int tee) {
+  LaunchSpec spec;
+  spec.redirects.all = redirects;
+  spec.tee.all = tee;
+  return spec;
+}
+
+TEST(OutputPlan, FollowsEveryCombinationOfRedirectsAndTee) {
+  for (int redirects = 0; redirects <= 3; ++redirects) {
+    for (int tee = 0; tee <= 3; ++tee) {
+      const OutputPlan plan = plan_output(choices(redirects, tee), 0, "/logs/0");
+      const auto expected = [&](int bit) { return tee & bit ? Kind::kPipe : redirects & bit ? Kind::kFile : Kind::kInherit; };
+      EXPECT_EQ(plan.out.kind, expected(1)) << "-r " << redirects << " -t " << tee;
+      EXPECT_EQ(plan.err.kind, expected(2)) << "-r " << redirects << " -t " << tee;
+      EXPECT_EQ(plan.out.path, plan.out.kind == Kind::kFile ? "/logs/0/stdout.log" : "");
+      EXPECT_EQ(plan.err.path, plan.err.kind == Kind::kFile ? "/logs/0/stderr.log" : "");
+      EXPECT_EQ(plan.piped(), tee != 0);
+    }
+  }
+}
+
+TEST(OutputPlan, ALocalRankMayHaveItsOwnChoice) {
+  LaunchSpec spec = choices(3, 0);
+  spec.redirects.by_local_rank = {{1, 2}};
+  spec.tee.by_local_rank = {{2, 1}};
+  EXPECT_EQ(plan_output(spec, 0, "/l").out.kind, Kind::kFile);
+  EXPECT_EQ(plan_output(spec, 1, "/l").out.kind, Kind::kInherit);
+  EXPECT_EQ(plan_output(spec, 1, "/l").err.kind, Kind::kFile);
+  EXPECT_EQ(plan_output(spec, 2, "/l").out.kind, Kind::kPipe);
+  EXPECT_EQ(plan_output(spec, 2, "/l").err.kind, Kind::kFile);
+}
+
+TEST(OutputPlan, ARankThatIsFilteredOutGoesToItsFiles) {
+  LaunchSpec spec = choices(0, 0);
+  spec.local_ranks_filter = std::vector<int>{0};
+  EXPECT_EQ(plan_output(spec, 0, "/l").out.kind, Kind::kInherit);
+  EXPECT_EQ(plan_output(spec, 1, "/l").out.kind, Kind::kFile);
+  EXPECT_EQ(plan_output(spec, 1, "/l").err.path, "/l/stderr.log");
+}
+
+class FakeProcess final : public Process {
+ public:
+  explicit FakeProcess(Loop& loop) : output_(loop) {}
+  int pid() const override { return 1; }
+  bool warm() const override { return false; }
+  const std::optional<ExitStatus>& status() const override { return status_; }
+  void signal_group(int) override {}
+  Task<ExitStatus> wait() override { co_return ExitStatus{}; }
+  Channel<OutputChunk>& output() override { return output_; }
+
+ private:
+  std::optional<ExitStatus> status_;
+  Channel<OutputChunk> output_;
+};
+
+using Chunks = std::vector<OutputChunk>;
+
+Task<int> tee(sim::SimProgram& program, Chunks chunks, bool show) {
+  FakeProcess process(program.loop());
+  for (const OutputChunk& chunk : chunks) process.output().push(chunk);
+  process.output().close();
+  co_await tee_output(program.world(), process, "[trainer0]:", "/logs", show);
+  co_return 0;
+}
+
+struct Shown {
+  std::string out, err, out_file, err_file;
+};
+
+Shown run(const Chunks& chunks, bool show = true) {
+  sim::Simulation sim(1, 1);
+  sim::SimProgram& program =
+      sim.machine(1).start("agent", [&](sim::SimProgram& self) { return tee(self, chunks, show); });
+  EXPECT_TRUE(sim.simulator.run_until([&] { return program.exit_code().has_value(); }, sim.now() + 1s));
+  Shown shown;
+  shown.out = program.console().out_text();
+  shown.err = program.console().err_text();
+  shown.out_file = program.world().files.read("/logs/stdout.log").value_or("(none)");
+  shown.err_file = program.world().files.read("/logs/stderr.log").value_or("(none)");
+  return shown;
+}
+
+TEST(Tee, PrefixesWholeLinesAndKeepsTheFileAsItWas) {
+  const Shown shown = run({{false, "one\ntw"}, {false, "o\n\nthr"}, {false, "ee"}});
+  EXPECT_EQ(shown.out, "[trainer0]:one\n[trainer0]:two\n[trainer0]:\n[trainer0]:three\n");
+  EXPECT_EQ(shown.out_file, "one\ntwo\n\nthree");
+  EXPECT_EQ(shown.err, "");
+  EXPECT_EQ(shown.err_file, "(none)");
+}
+
+TEST(Tee, KeepsTheTwoStreamsApart) {
+  const Shown shown = run({{false, "out"}, {true, "err"}, {false, "put\n"}, {true, "or\n"}});
+  EXPECT_EQ(shown.out, "[trainer0]:output\n");
+  EXPECT_EQ(shown.err, "[trainer0]:error\n");
+  EXPECT_EQ(shown.out_file, "output\n");
+  EXPECT_EQ(shown.err_file, "error\n");
+}
+
+TEST(Tee, OfAFilteredRankWritesTheFilesOnly) {
+  const Shown shown = run({{false, "out\n"}, {true, "err"}}, false);
+  EXPECT_EQ(shown.out + shown.err, "");
+  EXPECT_EQ(shown.out_file, "out\n");
+  EXPECT_EQ(shown.err_file, "err");
+}
+
+TEST(Tee, ALineWithoutEndIsShownInPieces) {
+  const Shown shown = run({{false, std::string(70'000, 'x')}, {false, "y\n"}});
+  EXPECT_EQ(shown.out, "[trainer0]:" + std::string(70'000, 'x') + "\n[trainer0]:y\n");
+  EXPECT_EQ(shown.out_file.size(), 70'002u);
+}
+
+TEST(Tee, OfNothingShowsNothing) {
+  const Shown shown = run({});
+  EXPECT_EQ(shown.out + shown.err, "");
+  EXPECT_EQ(shown.out_file, "(none)");
+}
+
+}  // namespace
+}  // namespace rubato::agent

@@ -1,0 +1,273 @@
+// What the agents do in each event of the fault table, in virtual time.
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "sim/agents_testing.h"
+
+namespace rubato::sim {
+namespace {
+
+WorkerModel endless() {
+  WorkerModel model;
+  model.start_delay = 100ms;
+  model.runs = std::nullopt;
+  return model;
+}
+
+void run_forever(AgentGroup& group) {
+  group.sim.workers.behaviour = [](const SpawnSpec&, const WorkerRecord&, Random&) { return endless(); };
+}
+
+void run_for(AgentGroup& group, Duration time) {
+  group.sim.workers.behaviour = [time](const SpawnSpec&, const WorkerRecord&, Random&) {
+    WorkerModel model = endless();
+    model.runs = time;
+    return model;
+  };
+}
+
+TEST(Agents, FormOneGroupAndEndTogether) {
+  AgentGroup group(1, 4, elastic_spec(4, 4));
+  run_for(group, 10s);
+  group.start_all();
+  ASSERT_TRUE(group.run_until_training(4, 1, 5s)) << group.words();
+  ASSERT_TRUE(group.sim.simulator.run_until([&] { return group.all_ended(); }, group.sim.now() + 20s)) << group.words();
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(group.agent(i).exit_code(), 0) << group.words();
+  EXPECT_TRUE(group.broken.empty()) << group.broken.front();
+}
+
+TEST(Agents, AdmitALateJoinerAtOnce) {
+  AgentGroup group(2, 3, elastic_spec(2, 3));
+  run_forever(group);
+  group.start(1);
+  group.start(2);
+  ASSERT_TRUE(group.run_until_training(2, 1, 5s)) << group.words();
+  group.start(3);
+  const Instant joined = group.sim.now();
+  ASSERT_TRUE(group.run_until_training(3, 2, 1s)) << group.words();
+  EXPECT_LT(group.sim.now() - joined, 500ms);
+  EXPECT_TRUE(group.broken.empty()) << group.broken.front();
+}
+
+TEST(Agents, RestartAllAfterAWorkerFails) {
+  LaunchSpec spec = elastic_spec(3, 3);
+  spec.max_restarts = 1;
+  AgentGroup group(3, 3, spec);
+  group.sim.workers.behaviour = [](const SpawnSpec&, const WorkerRecord& worker, Random&) {
+    WorkerModel model = endless();
+    model.runs = 20s;
+    if (worker.generation == 1 && worker.rank == 2) model.crash_after = 3s;
+    return model;
+  };
+  group.start_all();
+  ASSERT_TRUE(group.sim.simulator.run_until([&] { return group.all_ended(); }, Instant{} + 60s)) << group.words();
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(group.agent(i).exit_code(), 0) << group.words();
+  EXPECT_NE(group.words().find("generation 2"), std::string::npos);
+}
+
+TEST(Agents, EndWithTheCauseWhenTheBudgetIsUsedUp) {
+  LaunchSpec spec = elastic_spec(2, 2);
+  spec.max_restarts = 2;
+  AgentGroup group(4, 2, spec);
+  group.sim.workers.behaviour = [](const SpawnSpec&, const WorkerRecord& worker, Random&) {
+    WorkerModel model = endless();
+    if (worker.rank == 1) {
+      model.crash_after = 1s;
+      model.crash_status = ExitStatus{7, 0};
+    }
+    return model;
+  };
+  group.start_all();
+  ASSERT_TRUE(group.sim.simulator.run_until([&] { return group.all_ended(); }, Instant{} + 90s)) << group.words();
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(group.agent(i).exit_code(), 1);
+    EXPECT_NE(group.agent(i).console().err_text().find("rank 1 (local rank 0"), std::string::npos) << group.words();
+    EXPECT_NE(group.agent(i).console().err_text().find("exit code 7"), std::string::npos) << group.words();
+    EXPECT_NE(group.agent(i).console().err_text().find("2 of 2 used"), std::string::npos) << group.words();
+  }
+}
+
+TEST(Agents, ALostAgentCostsNoRestartEvenIfItsPeersCrash) {
+  AgentGroup group(5, 3, elastic_spec(1, 3));  // max_restarts is 0
+  run_forever(group);
+  group.start_all();
+  ASSERT_TRUE(group.run_until_training(3, 1, 5s)) << group.words();
+  group.agent(2).kill();
+  const Instant killed = group.sim.now();
+  ASSERT_TRUE(group.run_until_training(2, 2, 3s)) << group.words();
+  EXPECT_LT(group.sim.now() - killed, 1s) << group.words();
+  EXPECT_TRUE(group.broken.empty()) << group.broken.front();
+}
+
+TEST(Agents, TheOldestSurvivorHostsWhenTheHostIsKilled) {
+  AgentGroup group(6, 3, elastic_spec(1, 3));
+  run_forever(group);
+  group.start_all();
+  ASSERT_TRUE(group.run_until_training(3, 1, 5s)) << group.words();
+  group.agent(0).kill();
+  const Instant killed = group.sim.now();
+  ASSERT_TRUE(group.run_until_training(2, 2, 3s)) << group.words();
+  EXPECT_LT(group.sim.now() - killed, 1s);
+  // And once more, with one left.
+  group.agent(1).kill();
+  ASSERT_TRUE(group.run_until_training(1, 3, 3s)) << group.words();
+  // The first machine comes back at the endpoint and must find the group, not start its own.
+  group.start(1);
+  ASSERT_TRUE(group.run_until_training(2, 4, 5s)) << group.words();
+  EXPECT_TRUE(group.broken.empty()) << group.broken.front();
+}
+
+TEST(Agents, ACutMachineIsDroppedWithinTheHeartbeatAndComesBack) {
+  AgentGroup group(7, 4, elastic_spec(1, 4));
+  run_forever(group);
+  group.start_all();
+  ASSERT_TRUE(group.run_until_training(4, 1, 5s)) << group.words();
+  group.sim.network.isolate(3);
+  const Instant cut = group.sim.now();
+  ASSERT_TRUE(group.run_until_training(3, 2, 10s)) << group.words();
+  EXPECT_LT(group.sim.now() - cut, group.spec.heartbeat + 500ms) << group.words();
+  group.sim.network.heal();
+  ASSERT_TRUE(group.run_until_training(4, 3, 15s)) << group.words();
+  EXPECT_TRUE(group.broken.empty()) << group.broken.front();
+}
+
+TEST(Agents, OfTwoThatAreCutApartOnlyTheHostGoesOn) {
+  AgentGroup group(8, 2, elastic_spec(1, 2));
+  run_forever(group);
+  group.start_all();
+  ASSERT_TRUE(group.run_until_training(2, 1, 5s)) << group.words();
+  group.sim.network.isolate(2);
+  ASSERT_TRUE(group.run_until_training(1, 2, 10s)) << group.words();
+  EXPECT_EQ(group.sim.workers.live().begin()->second.machine, 1);
+  group.sim.simulator.run_for(60s);
+  EXPECT_EQ(group.training(), 1) << group.words();
+  group.sim.network.heal();
+  ASSERT_TRUE(group.run_until_training(2, 3, 15s)) << group.words();
+  EXPECT_TRUE(group.broken.empty()) << group.broken.front();
+}
+
+TEST(Agents, TheMajorityGoesOnWithoutAHostThatIsCutOff) {
+  AgentGroup group(9, 5, elastic_spec(1, 5));
+  run_forever(group);
+  group.start_all();
+  ASSERT_TRUE(group.run_until_training(5, 1, 5s)) << group.words();
+  group.sim.network.cut({1, 2}, {3, 4, 5});
+  ASSERT_TRUE(group.run_until_training(3, 2, 15s)) << group.words();
+  for (const auto& [id, worker] : group.sim.workers.live()) EXPECT_GE(worker.machine, 3);
+  group.sim.simulator.run_for(30s);
+  EXPECT_EQ(group.training(), 3) << group.words();
+  group.sim.network.heal();
+  ASSERT_TRUE(group.run_until_training(5, 3, 20s)) << group.words();
+  EXPECT_TRUE(group.broken.empty()) << group.broken.front();
+}
+
+TEST(Agents, ASignalledAgentLeavesAndTheOthersGoOn) {
+  AgentGroup group(10, 3, elastic_spec(1, 3));
+  run_forever(group);
+  group.start_all();
+  ASSERT_TRUE(group.run_until_training(3, 1, 5s)) << group.words();
+  group.signal(1, SIGTERM);
+  ASSERT_TRUE(group.run_until_training(2, 2, 5s)) << group.words();
+  EXPECT_EQ(group.agent(1).exit_code(), 128 + SIGTERM);
+  group.signal(0, SIGTERM);  // the host
+  ASSERT_TRUE(group.run_until_training(1, 3, 5s)) << group.words();
+  EXPECT_TRUE(group.broken.empty()) << group.broken.front();
+}
+
+TEST(Agents, AWorkerThatIgnoresTheSignalIsKilledAfterTheGrace) {
+  LaunchSpec spec = elastic_spec(1, 1);
+  spec.standalone = true;
+  spec.grace = 5s;
+  AgentGroup group(11, 1, spec);
+  group.sim.workers.behaviour = [](const SpawnSpec&, const WorkerRecord&, Random&) {
+    WorkerModel model = endless();
+    model.sigterm_delay = std::nullopt;
+    return model;
+  };
+  group.start(1);
+  ASSERT_TRUE(group.run_until_training(1, 1, 5s)) << group.words();
+  group.signal(0, SIGTERM);
+  const Instant signalled = group.sim.now();
+  ASSERT_TRUE(group.sim.simulator.run_until([&] { return group.all_ended(); }, group.sim.now() + 20s));
+  EXPECT_GE(group.sim.now() - signalled, 5s - 1ms);
+  EXPECT_LT(group.sim.now() - signalled, 6s);
+}
+
+TEST(Agents, AnAgentTooManyWaitsAsASpareAndTakesAFreePlace) {
+  AgentGroup group(12, 3, elastic_spec(2, 2));
+  run_forever(group);
+  group.start(1);
+  group.start(2);
+  ASSERT_TRUE(group.run_until_training(2, 1, 5s)) << group.words();
+  group.start(3);
+  group.sim.simulator.run_for(5s);
+  EXPECT_EQ(group.training(), 2);
+  EXPECT_EQ(group.generation(), 1);
+  group.crash(2);
+  ASSERT_TRUE(group.run_until_training(2, 2, 10s)) << group.words();
+  EXPECT_TRUE(group.broken.empty()) << group.broken.front();
+}
+
+TEST(Agents, AGroupThatStaysTooSmallEndsWithTheReason) {
+  LaunchSpec spec = elastic_spec(3, 3);
+  spec.join_timeout = 20s;
+  AgentGroup group(13, 2, spec);
+  group.start_all();
+  ASSERT_TRUE(group.sim.simulator.run_until([&] { return group.all_ended(); }, Instant{} + 60s)) << group.words();
+  EXPECT_EQ(group.agent(0).exit_code(), 1);
+  EXPECT_NE(group.words().find("waiting for 1 more agent"), std::string::npos) << group.words();
+}
+
+TEST(Agents, ASecondAgentWithTheSameNodeRankIsRefused) {
+  LaunchSpec spec = elastic_spec(2, 2);
+  spec.backend = Backend::kStatic;
+  spec.endpoint = "node1:29501";
+  spec.master_addr = "node1";
+  spec.master_port = 29500;
+  spec.node_rank = 0;
+  AgentGroup group(14, 2, spec);
+  group.start(1);
+  group.sim.simulator.run_for(1s);
+  group.start(2);
+  group.sim.simulator.run_for(5s);
+  EXPECT_EQ(group.agent(1).exit_code(), 1) << group.words();
+}
+
+TEST(AgentsOnEtcd, SurviveTheLossOfTheHostAndOfHalfTheMachines) {
+  LaunchSpec spec = elastic_spec(1, 4);
+  spec.backend = Backend::kEtcd;
+  AgentGroup group(15, 4, spec);
+  run_forever(group);
+  group.start_all();
+  ASSERT_TRUE(group.run_until_training(4, 1, 10s)) << group.words();
+  group.agent(0).kill();
+  ASSERT_TRUE(group.run_until_training(3, 2, 5s)) << group.words();
+  // Three of four machines go silent at once: with etcd the rest may go on.
+  group.crash(2);
+  group.crash(3);
+  ASSERT_TRUE(group.run_until_training(1, 3, 20s)) << group.words();
+  EXPECT_TRUE(group.broken.empty()) << group.broken.front();
+}
+
+TEST(AgentsOnEtcd, GoOnTrainingWhileEtcdIsAway) {
+  LaunchSpec spec = elastic_spec(2, 3);
+  spec.backend = Backend::kEtcd;
+  AgentGroup group(16, 3, spec);
+  run_forever(group);
+  group.start(1);
+  group.start(2);
+  ASSERT_TRUE(group.run_until_training(2, 1, 10s)) << group.words();
+  group.sim.store.set_up(false);
+  group.sim.simulator.run_for(30s);
+  EXPECT_EQ(group.training(), 2) << group.words();
+  EXPECT_EQ(group.generation(), 1);
+  group.sim.store.set_up(true);
+  group.sim.simulator.run_for(5s);
+  group.start(3);
+  ASSERT_TRUE(group.run_until_training(3, 2, 15s)) << group.words();
+  EXPECT_TRUE(group.broken.empty()) << group.broken.front();
+}
+
+}  // namespace
+}  // namespace rubato::sim
