@@ -61,6 +61,8 @@ Task<std::optional<AgentId>> Coordinator::greet(Connection& connection) {
     refusal = machine_.join(join->member, join->claim, now);
   }
   changed_.notify();
+  // One that knows of a newer host must look for that one: we are about to do the same.
+  if (machine_.superseded()) co_return std::nullopt;
   if (refusal) {
     connection.send(encode(Refused{*refusal}, now));
     co_return std::nullopt;
@@ -87,6 +89,9 @@ Task<void> Coordinator::attend(std::unique_ptr<Connection> connection) {
   const auto session = id ? sessions_.find(*id) : sessions_.end();
   if (session != sessions_.end() && session->second == connection.get()) {
     sessions_.erase(session);
+    changed_.notify();
+    // After the end everybody goes: no loss.
+    if (machine_.phase() == Phase::kEnded) co_return;
     const Loss how = connection->ended() == Connection::End::kSilent ? Loss::kSilent : Loss::kClosed;
     const auto doorway = machine_.doorway(*id);
     machine_.disconnected(*id, how, world_.clock.now());
@@ -107,8 +112,9 @@ Task<void> Coordinator::verify_death(AgentId id, Endpoint doorway) {
 
 void Coordinator::dispatch(const AgentId& id, const Message& message) {
   const Instant now = world_.clock.now();
-  machine_.heard(id, now);
   if (const auto* beat = std::get_if<Beat>(&message)) {
+    const Duration age = std::chrono::microseconds(std::max<int64_t>(beat->age_us, 0));
+    machine_.heard(id, now - age, now);
     if (const auto it = sessions_.find(id); it != sessions_.end()) it->second->send(encode(*beat, now));
     return;
   }

@@ -72,7 +72,9 @@ class EmbeddedFinder final : public Finder {
       co_await Sleep(world_.clock.loop(), world_.clock.now() + kScoutInterval);
       if (!role_.active()) continue;
       if (last_ && (role_.coordinator().provisional() || !role_.coordinator().incumbent())) {
-        const auto better = co_await look_around(world_, context_.key, context_.self, *last_, last_host_, role_);
+        const std::optional<Endpoint> endpoint = at_endpoint_ ? std::nullopt : std::optional(endpoint_);
+        const auto better =
+            co_await look_around(world_, context_.key, context_.self, *last_, last_host_, endpoint, role_);
         if (better && role_.active()) role_.coordinator().supersede(*better);
       }
       if (role_.active() && !role_.coordinator().provisional() && !at_endpoint_) co_await claim_endpoint();
@@ -179,8 +181,8 @@ class EmbeddedFinder final : public Finder {
         const Endpoint there{next.address, next.port};
         if (next.id == context_.self) {
           found_ = there;
-          const Instant fenced = regather_until(past.heard, last.legacy.terms.heartbeat);
-          Rendezvous machine(last.legacy, dead, fenced, world_.clock.now());
+          const LostHost host{last.host, last.host_in_round, past.heard};
+          Rendezvous machine(last.legacy, host, dead, world_.clock.now());
           role_.begin(std::move(machine), there, nullptr);
           // On one machine the endpoint is free again: take it before a newcomer does.
           const bool local = co_await world_.network.is_local(endpoint_.host);

@@ -49,8 +49,9 @@ TEST(ErrorFile, OfAnotherKindSaysThatItHasNoMessage) {
 
 TEST(ErrorFile, ThatIsHugeIsCutInTheMiddle) {
   const std::string text(1'000'000, 'x');
-  const ErrorReport report = read_error_report(R"({"message": {"message": "first )" + text + R"( last", "extraInfo": )" +
-                                               R"({"py_callstack": "top )" + text + R"( bottom"}}})");
+  const ErrorReport report =
+      read_error_report(R"({"message": {"message": "first )" + text + R"( last", "extraInfo": )" +
+                        R"({"py_callstack": "top )" + text + R"( bottom"}}})");
   for (const std::string& part : {report.message, report.traceback}) {
     EXPECT_LT(part.size(), 40'000u);
     EXPECT_TRUE(has(part, "characters left out"));

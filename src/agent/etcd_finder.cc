@@ -113,7 +113,7 @@ class EtcdFinder final : public Finder {
     while (true) {
       co_await Sleep(world_.clock.loop(), world_.clock.now() + kScoutPause);
       if (!role_.active() || role_.coordinator().incumbent() || !last_) continue;
-      co_await look_around(world_, context_.key, context_.self, *last_, last_host_, role_);
+      co_await look_around(world_, context_.key, context_.self, *last_, last_host_, std::nullopt, role_);
     }
   }
 
@@ -180,9 +180,9 @@ class EtcdFinder final : public Finder {
     if (state) {
       Legacy legacy = decode_legacy(state->value);
       legacy.terms.needs_quorum = false;
-      // Members that do not come have stopped their workers by then, whoever their host was.
-      const Instant heard = past.view ? past.heard : world_.clock.now();
-      machine.emplace(legacy, Dead{}, regather_until(heard, legacy.terms.heartbeat), world_.clock.now());
+      LostHost host;
+      if (past.view) host = {past.view->host, past.view->host_in_round, past.heard};
+      machine.emplace(legacy, host, Dead{}, world_.clock.now());
     } else {
       machine.emplace(context_.terms, world_.clock.now());
     }

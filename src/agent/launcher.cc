@@ -230,11 +230,7 @@ void Launcher::follow() {
 
 void Launcher::follow_gathering() {
   if (workers_.alive()) {
-    if (view_->provisional) {
-      workers_.kill();
-    } else {
-      workers_.stop(SIGTERM, spec_.grace);
-    }
+    workers_.stop(SIGTERM, spec_.grace);
     return;
   }
   if (!port_ && signal_ == 0) {
@@ -309,7 +305,7 @@ Task<Outcome> Launcher::finish() {
     world_.files.remove_tree(log_folder_.substr(0, log_folder_.rfind('/')));
   }
   events_.write("end", {{"outcome", result.signal ? "signal" : succeeded ? "succeeded" : "failed"},
-                        {"exit_code", result.exit_code},
+                        {"exit_code", result.signal ? 128 + result.signal : result.exit_code},
                         {"restarts", view_ ? view_->legacy.restarts_used : 0}});
   if (failure_ && signal_ == 0) throw *failure_;
   co_return result;

@@ -8,19 +8,23 @@ namespace {
 
 constexpr Duration kLookMax = 400ms;
 
-// Yields to the last real host when we only want to be one; a host in office yields to a newer one only.
+// Who may host yields to nobody. A would-be host yields to the last real one, or to one that is its equal but older; a
+// host in office that lost its quorum only to a newer one. A new group at the old endpoint has run nothing: no host of
+// ours.
 bool is_better(const Moved& other, const Coordinator& ours) {
-  const uint64_t epoch = ours.legacy().epoch;
-  return other.epoch >= (ours.incumbent() ? epoch + 1 : epoch - 1);
+  const Legacy legacy = ours.legacy();
+  if (!ours.provisional() || other.round < legacy.round) return false;
+  return other.epoch >= (ours.incumbent() ? legacy.epoch + 1 : legacy.epoch - 1);
 }
 
 }  // namespace
 
 Task<std::optional<Moved>> look_around(World& world, const ChannelKey& key, AgentId self, View last,
-                                       std::optional<Endpoint> host, HostRole& role) {
+                                       std::optional<Endpoint> host, std::optional<Endpoint> endpoint,
+                                       HostRole& role) {
   struct Place {
     Endpoint endpoint;
-    AgentId id;
+    AgentId id;  // empty: whoever it is
     bool in_round;
   };
   std::vector<Place> places;
@@ -28,11 +32,13 @@ Task<std::optional<Moved>> look_around(World& world, const ChannelKey& key, Agen
   for (const Successor& other : last.successors) {
     if (other.id != self) places.push_back({{other.address, other.port}, other.id, other.in_round});
   }
+  for (const Successor& lost : last.missing) places.push_back({{lost.address, lost.port}, lost.id, true});
   if (role.active()) {
     for (const Successor& lost : role.coordinator().missing()) {
       places.push_back({{lost.address, lost.port}, lost.id, true});
     }
   }
+  if (endpoint) places.push_back({*endpoint, AgentId{}, false});
   const Endpoint here = role.active() ? role.coordinator().address() : Endpoint{};
   for (const Place& place : places) {
     if (!role.active() || role.coordinator().has(place.id)) continue;
@@ -41,7 +47,7 @@ Task<std::optional<Moved>> look_around(World& world, const ChannelKey& key, Agen
     if (!role.active()) co_return std::nullopt;
     if (!result.connection) {
       const bool refused = result.failure->kind == ConnectFailure::Kind::kRefused;
-      if (refused) role.coordinator().declare_dead(place.id, place.in_round);
+      if (refused && !place.id.value.empty()) role.coordinator().declare_dead(place.id, place.in_round);
       continue;
     }
     result.connection->send(encode(role.coordinator().standing(), world.clock.now()));
@@ -49,7 +55,7 @@ Task<std::optional<Moved>> look_around(World& world, const ChannelKey& key, Agen
     if (!answer || !*answer || !role.active()) continue;
     const Message message = decode(**answer, world.clock.now());
     const auto* moved = std::get_if<Moved>(&message);
-    if (moved && moved->from != place.id) role.coordinator().declare_dead(place.id, place.in_round);
+    if (moved && !place.id.value.empty() && moved->from != place.id) role.coordinator().declare_dead(place.id, place.in_round);
     const bool ourselves = moved && Endpoint{moved->host, moved->port} == here;
     if (moved && !ourselves && is_better(*moved, role.coordinator())) co_return *moved;
   }

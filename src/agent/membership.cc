@@ -42,10 +42,10 @@ Task<void> Membership::keep_joined() {
     past_.hint.reset();
     co_await session(std::move(connection));
     connection_ = nullptr;
+    lost_ = world_.clock.now();
     if (joined_) {
-      lost_ = world_.clock.now();
       past_.since = lost_;
-      past_.heard = heard_;
+      past_.heard = vouched_;
       const Endpoint host = finder_.found();
       events_.write("host_lost",
                     {{"address", to_string(host)}, {"how", past_.was_closed ? "closed" : "silent"}});
@@ -112,7 +112,8 @@ Task<void> Membership::session(std::unique_ptr<Connection> connection) {
       co_return;
     }
     if (now >= next_beat) {
-      const Beat beat{now.time_since_epoch().count() / 1000};
+      const Instant proof = answered_ ? heard_ : begun;
+      const Beat beat{now.time_since_epoch().count() / 1000, (now - proof).count() / 1000};
       connection->send(encode(beat, now));
       next_beat = now + beat_interval(heartbeat());
     }
@@ -131,6 +132,7 @@ Task<bool> Membership::handle(const std::string& text, Connection& connection) {
   const Message message = decode(text, world_.clock.now());
   if (const auto* beat = std::get_if<Beat>(&message)) {
     heard_ = std::max(heard_, Instant(std::chrono::microseconds(beat->sent_us)));
+    if (joined_) vouched_ = heard_;
     co_return true;
   }
   if (const auto* moved = std::get_if<Moved>(&message)) {
@@ -149,6 +151,10 @@ Task<bool> Membership::handle(const std::string& text, Connection& connection) {
 }
 
 bool Membership::accept(const View& view) {
+  // The answer proves that our greeting was heard.
+  if (!answered_) heard_ = joined_at_;
+  answered_ = true;
+  own_host_ = finder_.hosting();
   if (!view.provisional) {
     const bool stale = past_.view && !newer_or_same(view.legacy, past_.view->legacy);
     if (stale) return false;
@@ -159,34 +165,36 @@ bool Membership::accept(const View& view) {
     if (view.assignment) my_round_ = view.legacy.generation;
     finder_.settled(view);
     joined_ = true;
+    vouched_ = std::max(vouched_, heard_);
+    fenced_ = false;
   } else {
     if (!provisional_since_) provisional_since_ = world_.clock.now();
     finder_.following(view);
+    // A host in office has lost its quorum: the other side may be about to go on.
+    if (joined_) fence();
+    joined_ = false;
   }
-  // The answer proves that our greeting was heard. A would-be host vouches for nothing.
-  if (!answered_) heard_ = joined_at_;
-  answered_ = true;
-  own_host_ = finder_.hosting();
-  if (!view.provisional) fenced_ = false;
   changed_.notify();
   sink_(view);
   return true;
 }
 
+void Membership::fence() {
+  if (std::exchange(fenced_, true)) return;
+  fenced_round_ = my_round_;
+  workers_running_ = false;
+  sink_(Fence{});
+}
+
 Task<void> Membership::watch_fence() {
   while (true) {
-    const bool in_touch = connection_ && answered_;
-    if (fenced_ || in_touch) {
+    // An agent that stopped hosting was replaced, or must not go on. Else: what the last real host promised holds.
+    const bool replaced = own_host_ && !connection_;
+    const Instant deadline = replaced ? lost_ : vouched_ + fence_after(heartbeat());
+    if (fenced_) {
       co_await changed_.wait();
-      continue;
-    }
-    // An agent that stopped hosting was replaced, or must not go on. Else: what the last host promised holds.
-    const Instant deadline = own_host_ ? lost_ : heard_ + fence_after(heartbeat());
-    if (world_.clock.now() >= deadline) {
-      fenced_ = true;
-      fenced_round_ = my_round_;
-      workers_running_ = false;
-      sink_(Fence{});
+    } else if (world_.clock.now() >= deadline) {
+      fence();
     } else {
       co_await changed_.wait_until(deadline);
     }

@@ -39,6 +39,7 @@ class Membership {
   Task<bool> handle(const std::string& text, Connection& connection);
   bool accept(const elastic::View& view);
   Task<void> watch_fence();
+  void fence();
   elastic::Join introduce(const Connection& connection) const;
   Duration heartbeat() const;
 
@@ -54,7 +55,8 @@ class Membership {
   bool answered_ = false;  // the other side has sent a view
   bool joined_ = false;    // and it was the word of a host
   std::optional<Instant> provisional_since_;
-  Instant heard_{};  // when we last said something that the host has surely heard
+  Instant heard_{};    // when we last said something that the other side has surely heard
+  Instant vouched_{};  // the same, of a real host: the workers may run until fence_after() this
   Instant joined_at_{};
   bool own_host_ = false;  // the last session was with this agent itself
   Instant lost_{};

@@ -59,8 +59,9 @@ TEST(FailureReport, SaysHowToSeeAnExceptionThatWasNotRecorded) {
 }
 
 TEST(FailureReport, WithoutAFailureTellsTheReason) {
-  EXPECT_EQ(failure_report(ended({}), ""), "rubato: the job failed: all 2 restarts are used up\n"
-                                           "  restarts     2 of 2 used\n");
+  EXPECT_EQ(failure_report(ended({}), ""),
+            "rubato: the job failed: all 2 restarts are used up\n"
+            "  restarts     2 of 2 used\n");
 }
 
 TEST(FailureReport, ShowsTheFirstFewOfManyInTheOrderOfTime) {

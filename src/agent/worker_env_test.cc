@@ -81,7 +81,8 @@ TEST(WorkerEnvironment, WhatTheUserHasSetForNcclStays) {
 }
 
 TEST(WorkerEnvironment, TheInheritedOneIsPassedOnButNotItsRanks) {
-  const Environment inherited{{"PATH", "/bin"}, {"EQUALS", "a=b="}, {"EMPTY", ""}, {"RANK", "99"}, {"MASTER_PORT", "1"}};
+  const Environment inherited{
+      {"PATH", "/bin"}, {"EQUALS", "a=b="}, {"EMPTY", ""}, {"RANK", "99"}, {"MASTER_PORT", "1"}};
   const Environment env = environment(two_workers(), second_worker_of_third_agent(), inherited);
   EXPECT_EQ(env.at("PATH"), "/bin");
   EXPECT_EQ(env.at("EQUALS"), "a=b=");

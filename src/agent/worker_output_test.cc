@@ -21,7 +21,9 @@ TEST(OutputPlan, FollowsEveryCombinationOfRedirectsAndTee) {
   for (int redirects = 0; redirects <= 3; ++redirects) {
     for (int tee = 0; tee <= 3; ++tee) {
       const OutputPlan plan = plan_output(choices(redirects, tee), 0, "/logs/0");
-      const auto expected = [&](int bit) { return tee & bit ? Kind::kPipe : redirects & bit ? Kind::kFile : Kind::kInherit; };
+      const auto expected = [&](int bit) {
+        return tee & bit ? Kind::kPipe : redirects & bit ? Kind::kFile : Kind::kInherit;
+      };
       EXPECT_EQ(plan.out.kind, expected(1)) << "-r " << redirects << " -t " << tee;
       EXPECT_EQ(plan.err.kind, expected(2)) << "-r " << redirects << " -t " << tee;
       EXPECT_EQ(plan.out.path, plan.out.kind == Kind::kFile ? "/logs/0/stdout.log" : "");

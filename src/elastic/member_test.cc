@@ -29,7 +29,8 @@ TEST(AssignRanks, CountsWorkersOverAgentsWithDifferentNumbersOfThem) {
 }
 
 TEST(AssignRanks, CountsRoleRanksWithinARole) {
-  const auto places = assign_ranks({member(2, "trainer"), member(1, "reader"), member(4, "trainer"), member(3, "reader")});
+  const auto places =
+      assign_ranks({member(2, "trainer"), member(1, "reader"), member(4, "trainer"), member(3, "reader")});
   EXPECT_EQ(places[0], (Assignment{0, 4, 0, 10, 0, 6}));
   EXPECT_EQ(places[1], (Assignment{1, 4, 2, 10, 0, 4}));
   EXPECT_EQ(places[2], (Assignment{2, 4, 3, 10, 2, 6}));

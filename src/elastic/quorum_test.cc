@@ -94,14 +94,16 @@ Failure failure(int rank, Instant at) {
 
 using Names = std::vector<std::string>;
 
-// How long a successor waits for members that have not come.
-const Duration kRegather = regather_until(Instant{}, 3s).time_since_epoch();
+// How long a successor waits for members that have not come: until they have fenced themselves.
+constexpr Duration kRegather = 3s;
+// The same when only the lost host has not come, which is 2.5 s silent already.
+constexpr Duration kHostFenced = 1s;
 
 // A group of agents that beat; those in `mute` do not.
 class Group {
  public:
   explicit Group(const Terms& t) : machine(t, now) {}
-  Group(const Legacy& legacy, const Names& dead) : machine(legacy, dead_of(dead), now + kRegather, now) {}
+  Group(const Legacy& legacy, const Names& dead) : machine(legacy, lost_host(), dead_of(dead), now) {}
 
   std::optional<std::string> join(const std::string& name, const Claim& claim = {}) {
     return machine.join(info(name), claim, now);
@@ -133,7 +135,7 @@ class Group {
     while (now < end) {
       now = std::min({end, now + 100ms, std::max(machine.next_tick(now), now + 1ns)});
       for (const AgentId& member : machine.member_ids()) {
-        if (!mute.contains(member.value)) machine.heard(member, now);
+        if (!mute.contains(member.value)) machine.heard(member, now, now);
       }
       machine.tick(now);
     }
@@ -168,6 +170,7 @@ class Group {
   Generation generation() const { return machine.generation(); }
   std::string reason() const { return machine.common_view().reason; }
 
+  LostHost lost_host() const { return {id("1"), true, now - fence_after(3s)}; }
   static Dead dead_of(const Names& names) {
     Dead dead;
     for (const std::string& name : names) dead.in_round.insert(id(name));
@@ -187,7 +190,7 @@ TEST(Cut, AHostThatHearsLessThanHalfStopsBeforeTheOthersCanGoOn) {
   Group g(terms(1, 3));
   g.run({"1", "2", "3"});
   g.mute = {"2", "3"};
-  for (const char* name : {"2", "3"}) g.machine.heard(id(name), g.now);
+  for (const char* name : {"2", "3"}) g.machine.heard(id(name), g.now, g.now);
   g.pass(fence_after(3s));
   EXPECT_EQ(g.phase(), Phase::kGathering);
   EXPECT_TRUE(g.machine.provisional());
@@ -330,6 +333,15 @@ TEST_F(Takeover, WaitsTheRegatherWindowForTheOthersAndThenGoesOnWithAMajority) {
   join(g, {"5"});
   EXPECT_EQ(g.phase(), Phase::kRunning);
   EXPECT_EQ(g.placed().size(), 4u) << "and a late one joins by a new generation";
+}
+
+TEST_F(Takeover, WaitsForTheLostHostOnlyUntilItHasFencedItself) {
+  Group g = after({});
+  join(g, {"2", "3", "4", "5"});
+  g.pass(kHostFenced - 1ns);
+  EXPECT_EQ(g.phase(), Phase::kGathering);
+  g.pass(1ns);
+  EXPECT_EQ(g.phase(), Phase::kRunning);
 }
 
 TEST_F(Takeover, OfHalfOfThoseWhoMayLiveNeverFormsARound) {

@@ -18,7 +18,7 @@ std::string_view to_string(Phase phase) {
 Rendezvous::Rendezvous(const Terms& terms, Instant now)
     : terms_(terms), budget_(terms.max_restarts), gathering_since_(now), last_join_(now) {}
 
-Rendezvous::Rendezvous(const Legacy& legacy, Dead dead, Instant fenced, Instant now)
+Rendezvous::Rendezvous(const Legacy& legacy, const LostHost& host, Dead dead, Instant now)
     : terms_(legacy.terms),
       epoch_(legacy.epoch + 1),
       generation_(legacy.generation + 1),
@@ -32,7 +32,9 @@ Rendezvous::Rendezvous(const Legacy& legacy, Dead dead, Instant fenced, Instant 
       dead_(std::move(dead)),
       gathering_since_(now),
       last_join_(now),
-      regather_until_(fenced),
+      lost_host_(host),
+      host_fenced_(host.heard + legacy.terms.heartbeat + beat_interval(legacy.terms.heartbeat)),
+      everybody_fenced_(now + legacy.terms.heartbeat),
       lost_while_gathering_(true),
       causes_(legacy.causes) {}
 
@@ -70,7 +72,7 @@ std::optional<std::string> Rendezvous::join(const MemberInfo& info, const Claim&
 // A member whose connection broke is back before it was given up.
 void Rendezvous::resume(Member& member, const MemberInfo& info, const Claim& claim, Instant now) {
   member.disconnected.reset();
-  member.heard = now;
+  member.heard = member.proof = now;
   member.info = info;
   const bool went_on = claim.round == round_ && (claim.running || claim.succeeded);
   if (phase_ == Phase::kRunning && member.round == round_ && !went_on) {
@@ -81,7 +83,7 @@ void Rendezvous::resume(Member& member, const MemberInfo& info, const Claim& cla
 void Rendezvous::admit(const MemberInfo& info, const Claim& claim, Instant now) {
   Member member;
   member.info = info;
-  member.heard = now;
+  member.heard = member.proof = now;
   member.veteran = claim.epoch > 0;
   member.seniority = claim.seniority ? claim.seniority : next_seniority_++;
   next_seniority_ = std::max(next_seniority_, member.seniority + 1);
@@ -103,9 +105,12 @@ void Rendezvous::admit(const MemberInfo& info, const Claim& claim, Instant now) 
   }
 }
 
-void Rendezvous::heard(const AgentId& id, Instant now) {
+void Rendezvous::heard(const AgentId& id, Instant proof, Instant now) {
   now_ = now;
-  if (const auto it = members_.find(id); it != members_.end()) it->second.heard = now;
+  const auto it = members_.find(id);
+  if (it == members_.end()) return;
+  it->second.heard = now;
+  it->second.proof = std::max(it->second.proof, proof);
 }
 
 void Rendezvous::ready(const AgentId& id, Generation generation, uint16_t port, Instant now) {
@@ -217,14 +222,14 @@ Instant Rendezvous::next_tick(Instant now) const {
   if (phase_ == Phase::kEnded) return Instant::max();
   Instant next = Instant::max();
   for (const auto& [id, member] : members_) {
-    const Instant fence = member.heard + fence_after(terms_.heartbeat);
+    const Instant fence = member.proof + fence_after(terms_.heartbeat);
     const Instant silent = fence > now ? fence : member.heard + terms_.heartbeat;
     next = std::min(next, member.disconnected ? *member.disconnected + kReconnectWindow : silent);
   }
   if (phase_ == Phase::kGathering) {
     // Each instant that is still ahead may change what try_form() does.
     for (const Instant at : {gathering_since_ + terms_.join_timeout, last_join_ + terms_.last_call, not_before_,
-                             regather_until_, gathering_since_ + terms_.first_round_after}) {
+                             host_fenced_, everybody_fenced_, gathering_since_ + terms_.first_round_after}) {
       if (at > now) next = std::min(next, at);
     }
   }

@@ -51,13 +51,16 @@ class Rendezvous {
 
   // A group whose host is gone. `dead` are agents known to be dead. The new host joins like everybody else; the round
   // forms only with a quorum of the last one (unless the terms need none). Agents that neither came nor are known to be
-  // dead are waited for until `fenced`: by then they have stopped their workers (see regather_until below).
-  Rendezvous(const Legacy& legacy, Dead dead, Instant fenced, Instant now);
+  // dead are waited for until they have surely stopped their workers:
+  //   the lost host  counts silence from the same beats as we do, so it has fenced soon after we gave it up;
+  //   another agent  may have been in touch with that host until now, and fences fence_after() later.
+  Rendezvous(const Legacy& legacy, const LostHost& host, Dead dead, Instant now);
 
   // nullopt: admitted (a member that comes back keeps its place). Else the reason for the refusal.
   std::optional<std::string> join(const MemberInfo& info, const Claim& claim, Instant now);
 
-  void heard(const AgentId& id, Instant now);
+  // `proof`: when it last knew that this host heard it.
+  void heard(const AgentId& id, Instant proof, Instant now);
   // Its workers are gone, or never were; `port` is free there for the master of this generation.
   void ready(const AgentId& id, Generation generation, uint16_t port, Instant now);
   void failed(const AgentId& id, Generation generation, const std::vector<Failure>& failures, Instant now);
@@ -108,7 +111,8 @@ class Rendezvous {
   struct Member {
     MemberInfo info;
     uint64_t seniority = 0;
-    Instant heard{};
+    Instant heard{};  // its last word
+    Instant proof{};  // when it last knew that it was heard: it fences fence_after() later
     std::optional<Instant> disconnected;
     std::optional<Generation> ready_for;
     uint16_t master_port = 0;
@@ -157,7 +161,9 @@ class Rendezvous {
   Instant last_join_{};
   Instant running_since_{};
   Instant not_before_{};      // back-off
-  Instant regather_until_{};  // after a takeover, members that have not come yet are waited for
+  LostHost lost_host_;
+  Instant host_fenced_{};      // after a takeover: when the lost host's workers are surely gone,
+  Instant everybody_fenced_{};  // and those of every agent that has not come
   Duration last_uptime_{};
   std::vector<Successor> missing_;
   Instant last_missing_{};  // when an agent was last lost that may live on elsewhere
@@ -178,11 +184,6 @@ class Rendezvous {
 
 // A connection that breaks while both processes live is made anew within this time, and nothing happens.
 inline constexpr Duration kReconnectWindow = 200ms;
-// An agent that last knew at `heard` that its host heard it: when, at the latest, everybody whom that host does not
-// answer has stopped its workers. They fence at fence_after() of their own last word, which is at most one beat later.
-constexpr Instant regather_until(Instant heard, Duration heartbeat) {
-  return heard + heartbeat + beat_interval(heartbeat);
-}
 inline constexpr size_t kMembersMax = 20'000;
 inline constexpr size_t kFailuresMax = 64;
 inline constexpr size_t kSuccessorsMax = 8;

@@ -18,8 +18,8 @@ struct Step {
   int ms = 0;
 };
 
-constexpr const char* kNames[] = {"join", "ready", "ready_all", "failed", "succeeded", "leave",
-                                  "close", "silence", "mute", "stale", "wait"};
+constexpr const char* kNames[] = {"join",  "ready",   "ready_all", "failed", "succeeded", "leave",
+                                  "close", "silence", "mute",      "stale",  "wait"};
 constexpr int kAgents = 7;
 
 std::string to_string(const std::vector<Step>& steps) {
@@ -51,7 +51,7 @@ class History {
     bool joined = false;  // it has a connection
     bool gone = false;    // it left for good
     bool mute = false;
-    View view;            // the last that it saw
+    View view;  // the last that it saw
     Generation workers = 0;
     Generation done = 0;
     Generation in_round = 0;
@@ -73,27 +73,43 @@ class History {
     const bool vanishes = step.kind >= Step::kLeave && step.kind <= Step::kMute;
     if (vanishes && step.who == 0) return;
     switch (step.kind) {
-      case Step::kJoin: join(step.who); break;
-      case Step::kReady: ready(step.who); break;
-      case Step::kReadyAll: for (int who = 0; who < kAgents; ++who) ready(who); break;
+      case Step::kJoin:
+        join(step.who);
+        break;
+      case Step::kReady:
+        ready(step.who);
+        break;
+      case Step::kReadyAll:
+        for (int who = 0; who < kAgents; ++who) ready(who);
+        break;
       case Step::kFailed:
         if (can_speak && agent.workers != 0) machine_.failed(id(step.who), agent.workers, {failure(step.who)}, now_);
         break;
-      case Step::kSucceeded: succeed(step.who); break;
+      case Step::kSucceeded:
+        succeed(step.who);
+        break;
       case Step::kLeave:
         if (!can_speak) break;
         machine_.leaving(id(step.who), "SIGTERM", now_);
         agent.gone = true;
         break;
-      case Step::kClose: close(step.who, Loss::kClosed); break;
-      case Step::kSilence: close(step.who, agent.gone ? Loss::kClosed : Loss::kSilent); break;
-      case Step::kMute: agent.mute = !agent.mute && !agent.gone; break;
+      case Step::kClose:
+        close(step.who, Loss::kClosed);
+        break;
+      case Step::kSilence:
+        close(step.who, agent.gone ? Loss::kClosed : Loss::kSilent);
+        break;
+      case Step::kMute:
+        agent.mute = !agent.mute && !agent.gone;
+        break;
       case Step::kStale:
         if (!can_speak || machine_.generation() < 2) break;
         machine_.ready(id(step.who), machine_.generation() - 1, 1, now_);
         machine_.succeeded(id(step.who), machine_.legacy().round - 1, now_);
         break;
-      case Step::kWait: wait(std::chrono::milliseconds(step.ms)); break;
+      case Step::kWait:
+        wait(std::chrono::milliseconds(step.ms));
+        break;
     }
     publish();
   }
@@ -166,7 +182,7 @@ class History {
       now_ = wake;
       for (int who = 0; who < kAgents; ++who) {
         Agent& agent = agents_[static_cast<size_t>(who)];
-        if (agent.joined && !agent.mute) machine_.heard(id(who), now_);
+        if (agent.joined && !agent.mute) machine_.heard(id(who), now_, now_);
       }
     }
   }
@@ -227,7 +243,8 @@ class History {
       if (agents_[static_cast<size_t>(who)].ready_for != generation) return "a member was not ready for this round";
     }
     const int members = static_cast<int>(places.size());
-    if (!starts) return members <= last_.terms.max_nodes ? std::nullopt : std::optional<std::string>("too many members");
+    if (!starts)
+      return members <= last_.terms.max_nodes ? std::nullopt : std::optional<std::string>("too many members");
     if (members < last_.terms.min_nodes || members > last_.terms.max_nodes) return "the size of the round is wrong";
     return check_ranks(places, sizes);
   }
@@ -267,7 +284,8 @@ class History {
       if (auto broken = check()) return broken;
       if (machine_.phase() == Phase::kEnded || placed() == std::min(here, machine_.legacy().terms.max_nodes)) break;
     }
-    const bool finishing = std::ranges::any_of(agents_, [&](const Agent& a) { return a.done == machine_.generation(); });
+    const bool finishing =
+        std::ranges::any_of(agents_, [&](const Agent& a) { return a.done == machine_.generation(); });
     if (finishing) {
       for (int who = 0; who < kAgents; ++who) take({Step::kSucceeded, who, 0});
       if (machine_.phase() == Phase::kRunning) return "all are done, and it did not end";
@@ -275,7 +293,8 @@ class History {
     if (machine_.phase() == Phase::kEnded) return std::nullopt;
     if (machine_.phase() != Phase::kRunning) return "no round forms: " + machine_.common_view().reason;
     if (placed() == std::min(here, machine_.legacy().terms.max_nodes)) return std::nullopt;
-    return fmt::format("{} of {} agents have a place, up to {} could", placed(), here, machine_.legacy().terms.max_nodes);
+    return fmt::format("{} of {} agents have a place, up to {} could", placed(), here,
+                       machine_.legacy().terms.max_nodes);
   }
 
   int placed() const {
@@ -332,7 +351,8 @@ TEST(RendezvousProperty, EveryHistoryKeepsTheRulesAndConverges) {
     if (!c.play()) continue;
     const Case least = shortened(c);
     FAIL() << "seed " << seed << ", nodes " << c.min << ":" << c.max << ", restarts " << c.restarts << ": "
-           << *least.play() << "\n" << to_string(least.steps);
+           << *least.play() << "\n"
+           << to_string(least.steps);
   }
 }
 

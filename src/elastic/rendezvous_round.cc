@@ -91,8 +91,10 @@ std::string Rendezvous::unanswered(Instant now) const {
   for (const auto& [id, member] : members_) {
     if (member.ready_for != generation_) return "the agent on " + member.info.host + " still has workers";
   }
-  const int expected = round_size_ - static_cast<int>(dead_.in_round.size());
-  if (!incumbent_ && now < regather_until_ && alive() < expected) return "members of the last round";
+  if (incumbent_) return "";
+  const int missing = round_size_ - static_cast<int>(dead_.in_round.size()) - alive();
+  const bool only_host = missing == 1 && lost_host_.in_round && !dead_.has(lost_host_.id) && !has(lost_host_.id);
+  if (missing > 0 && now < (only_host ? host_fenced_ : everybody_fenced_)) return "members of the last round";
   return "";
 }
 
@@ -144,14 +146,14 @@ std::string Rendezvous::obstacle(Instant now) const {
 int Rendezvous::alive() const {
   return static_cast<int>(std::ranges::count_if(members_, [&](const auto& entry) {
     const Member& member = entry.second;
-    const bool heard = now_ < member.heard + fence_after(terms_.heartbeat);
+    const bool heard = now_ < member.proof + fence_after(terms_.heartbeat);
     return heard && !member.disconnected && (round_ > 0 ? member.round == round_ : member.veteran);
   }));
 }
 
 bool Rendezvous::all_in_touch(Instant since) const {
   return last_missing_ < since && std::ranges::all_of(members_, [&](const auto& entry) {
-           return !entry.second.disconnected && now_ < entry.second.heard + fence_after(terms_.heartbeat);
+           return !entry.second.disconnected && now_ < entry.second.proof + fence_after(terms_.heartbeat);
          });
 }
 
@@ -280,6 +282,7 @@ View Rendezvous::common_view() const {
   view.reason = reason_;
   view.provisional = !quorum_holds();
   view.successors = successors();
+  view.missing.assign(missing_.begin(), missing_.begin() + static_cast<std::ptrdiff_t>(std::min(missing_.size(), kSuccessorsMax)));
   view.master_addr = master_addr_;
   view.master_port = master_port_;
   if (phase_ == Phase::kEnded) {

@@ -71,7 +71,7 @@ class Group {
     while (now < end) {
       now = std::min({end, now + 100ms, std::max(machine.next_tick(now), now + 1ns)});
       for (const AgentId& member : machine.member_ids()) {
-        if (!mute.contains(member.value)) machine.heard(member, now);
+        if (!mute.contains(member.value)) machine.heard(member, now, now);
       }
       machine.tick(now);
     }
@@ -288,7 +288,7 @@ TEST(Spare, ThatIsLostOrLeavesDisturbsNobody) {
 TEST(Loss, ASilentMemberIsGivenUpAfterTheHeartbeatBoundNotBefore) {
   Group g(terms(1, 2));
   g.run({"1", "2"});
-  g.machine.heard(id("2"), g.now);
+  g.machine.heard(id("2"), g.now, g.now);
   g.mute = {"2"};
   g.pass(3s - 1ns);
   EXPECT_EQ(g.generation(), 1u);
@@ -297,6 +297,20 @@ TEST(Loss, ASilentMemberIsGivenUpAfterTheHeartbeatBoundNotBefore) {
   EXPECT_FALSE(g.machine.has(id("2")));
   g.ready_all();
   EXPECT_EQ(g.placed(), (Names{"1"}));
+}
+
+TEST(Loss, SilenceCountsFromTheLastProofThatTheMemberHad) {
+  Group g(terms(1, 2));
+  g.run({"1", "2"});
+  g.mute = {"2"};
+  g.machine.heard(id("2"), g.now, g.now);
+  g.pass(2s);
+  g.machine.heard(id("2"), g.now - 1s, g.now);
+  g.machine.heard(id("2"), g.now - 2s, g.now);  // an older one, come late, changes nothing
+  g.pass(2s - 1ns);
+  EXPECT_EQ(g.generation(), 1u);
+  g.pass(1ns);
+  EXPECT_EQ(g.generation(), 2u);
 }
 
 TEST(Loss, AClosedConnectionIsGivenUpAfterTheReconnectWindow) {

@@ -39,6 +39,13 @@ struct Successor {
   bool in_round = false;  // it counts for the quorum
 };
 
+// What a successor knows of the host before it.
+struct LostHost {
+  AgentId id;
+  bool in_round = false;
+  Instant heard{};  // when it last surely heard the successor
+};
+
 // Agents whose kernel says that they are gone.
 struct Dead {
   std::set<AgentId> in_round;
@@ -64,6 +71,7 @@ struct View {
   bool host_in_round = false;
   // The oldest agents, host included, in the order in which they take over.
   std::vector<Successor> successors;
+  std::vector<Successor> missing;  // agents of the last round that may live elsewhere
 
   // kEnded
   bool succeeded = false;

@@ -149,6 +149,32 @@ Claim read_claim(const json& j) {
   return c;
 }
 
+json successors_json(const std::vector<Successor>& agents) {
+  json list = json::array();
+  for (const Successor& s : agents) {
+    list.push_back({{"id", s.id.value},
+                    {"host", s.host},
+                    {"address", s.address},
+                    {"port", s.port},
+                    {"in_round", s.in_round}});
+  }
+  return list;
+}
+
+std::vector<Successor> read_successors(const json& list) {
+  std::vector<Successor> agents;
+  for (const json& entry : list) {
+    Successor s;
+    s.id.value = entry.at("id").get<std::string>();
+    s.host = entry.at("host").get<std::string>();
+    s.address = entry.at("address").get<std::string>();
+    s.port = entry.at("port").get<uint16_t>();
+    s.in_round = entry.at("in_round").get<bool>();
+    agents.push_back(std::move(s));
+  }
+  return agents;
+}
+
 json view_json(const View& v, Instant now) {
   json j = {{"type", "view"},
             {"legacy", legacy_json(v.legacy)},
@@ -161,12 +187,8 @@ json view_json(const View& v, Instant now) {
             {"host", v.host.value},
             {"host_in_round", v.host_in_round},
             {"succeeded", v.succeeded}};
-  json successors = json::array();
-  for (const Successor& s : v.successors) {
-    successors.push_back({{"id", s.id.value}, {"host", s.host}, {"address", s.address}, {"port", s.port},
-                          {"in_round", s.in_round}});
-  }
-  j["successors"] = std::move(successors);
+  j["successors"] = successors_json(v.successors);
+  j["missing"] = successors_json(v.missing);
   j["failures"] = failures_json(v.failures, now);
   if (const auto& a = v.assignment) {
     j["assignment"] = {a->group_rank, a->group_world_size, a->first_rank, a->world_size, a->first_role_rank,
@@ -189,15 +211,8 @@ View read_view(const json& j, Instant now) {
   v.host.value = j.at("host").get<std::string>();
   v.host_in_round = j.at("host_in_round").get<bool>();
   v.succeeded = j.at("succeeded").get<bool>();
-  for (const json& entry : j.at("successors")) {
-    Successor s;
-    s.id.value = entry.at("id").get<std::string>();
-    s.host = entry.at("host").get<std::string>();
-    s.address = entry.at("address").get<std::string>();
-    s.port = entry.at("port").get<uint16_t>();
-    s.in_round = entry.at("in_round").get<bool>();
-    v.successors.push_back(std::move(s));
-  }
+  v.successors = read_successors(j.at("successors"));
+  v.missing = read_successors(j.at("missing"));
   v.failures = read_failures(j.at("failures"), now);
   if (j.contains("assignment")) {
     const auto places = j.at("assignment").get<std::vector<int>>();
@@ -224,7 +239,7 @@ struct Encoder {
   }
   json operator()(const Succeeded& m) const { return {{"type", "succeeded"}, {"generation", m.generation}}; }
   json operator()(const Leave& m) const { return {{"type", "leave"}, {"reason", m.reason}}; }
-  json operator()(const Beat& m) const { return {{"type", "beat"}, {"sent_us", m.sent_us}}; }
+  json operator()(const Beat& m) const { return {{"type", "beat"}, {"sent_us", m.sent_us}, {"age_us", m.age_us}}; }
   json operator()(const Where& m) const {
     return {{"type", "where"},
             {"epoch", m.epoch},
@@ -253,7 +268,7 @@ Message read_message(const json& j, Instant now) {
   if (type == "failed") return Failed{j.at("generation").get<uint64_t>(), read_failures(j.at("failures"), now)};
   if (type == "succeeded") return Succeeded{j.at("generation").get<uint64_t>()};
   if (type == "leave") return Leave{j.at("reason").get<std::string>()};
-  if (type == "beat") return Beat{j.at("sent_us").get<int64_t>()};
+  if (type == "beat") return Beat{j.at("sent_us").get<int64_t>(), j.at("age_us").get<int64_t>()};
   if (type == "where") {
     return Where{j.at("epoch").get<uint64_t>(), j.at("round").get<uint64_t>(), j.at("incumbent").get<bool>(), j.at("seniority").get<uint64_t>()};
   }

@@ -33,8 +33,10 @@ struct Leave {
 
 // "I am here", with the sender's own time; the host sends it back. So an agent knows that it was heard, and when: that
 // it hears its host proves nothing if the way back is cut.
+// The age says how long ago the agent's last proof of that was, so that both sides count from the same moment.
 struct Beat {
   int64_t sent_us = 0;
+  int64_t age_us = 0;
 };
 
 // "Who hosts this group?", asked by a would-be host without a quorum. A host that has one, or an agent that knows one,

@@ -43,8 +43,8 @@ std::vector<std::string> templates() {
   failed.failures.resize(2);
   Join join;
   join.member.node_rank = 0;
-  const std::vector<Message> messages{join, Ready{}, failed, Succeeded{}, Leave{}, Beat{}, view, Refused{}, Moved{},
-                                      Where{}};
+  const std::vector<Message> messages{join,   Ready{}, failed,    Succeeded{}, Leave{},
+                                      Beat{}, view,    Refused{}, Moved{},     Where{}};
   std::vector<std::string> texts{encode_legacy(view.legacy)};
   for (const Message& message : messages) texts.push_back(encode(message, kNow));
   return texts;

@@ -92,6 +92,7 @@ View some_view() {
   successor.port = 4000;
   successor.in_round = true;
   view.successors = {successor};
+  view.missing = {successor, successor};
   view.succeeded = true;
   view.failures = {some_failure(3), some_failure(4)};
   return view;
@@ -103,7 +104,7 @@ std::vector<Message> one_of_each() {
           Failed{8, {some_failure()}},
           Succeeded{8},
           Leave{"SIGTERM"},
-          Beat{-5},
+          Beat{-5, 7},
           some_view(),
           Refused{"no room"},
           Moved{"node2", 4000, 4, 3},
@@ -206,6 +207,8 @@ TEST(Wire, AViewKeepsEveryField) {
   EXPECT_EQ(back.host, sent.host);
   EXPECT_TRUE(back.host_in_round);
   EXPECT_TRUE(back.succeeded);
+  ASSERT_EQ(back.missing.size(), 2u);
+  EXPECT_EQ(back.missing[1].id.value, "s");
   ASSERT_EQ(back.successors.size(), 1u);
   EXPECT_EQ(back.successors[0].id.value, "s");
   EXPECT_EQ(back.successors[0].host, "node2");
@@ -228,7 +231,8 @@ TEST(Wire, SmallMessagesKeepTheirFields) {
   EXPECT_EQ(round_trip(Succeeded{8}).generation, 8u);
   EXPECT_EQ(round_trip(Leave{"SIGTERM"}).reason, "SIGTERM");
   EXPECT_EQ(round_trip(Refused{"no"}).reason, "no");
-  EXPECT_EQ(round_trip(Beat{123456789}).sent_us, 123456789);
+  EXPECT_EQ(round_trip(Beat{123456789, 42}).sent_us, 123456789);
+  EXPECT_EQ(round_trip(Beat{123456789, 42}).age_us, 42);
   const Where where = round_trip(Where{4, 3, true, 2});
   EXPECT_EQ(where.epoch, 4u);
   EXPECT_EQ(where.round, 3u);
@@ -262,7 +266,7 @@ TEST(Wire, BytesThatAreNotUtf8AreReplacedAndNeverThrow) {
 TEST(Wire, JunkIsRefusedWithAnError) {
   for (const char* junk : {"", " ", "{", "null", "[]", "17", "\"join\"", "{}", "{\"type\":1}", "{\"type\":\"what\"}",
                            "{\"type\":\"ready\"}", "{\"type\":\"ready\",\"generation\":\"9\",\"port\":1}",
-                           "{\"type\":\"beat\",\"sent_us\":1}x", "\xff\xfe", "GET / HTTP/1.1\r\n\r\n"}) {
+                           "{\"type\":\"beat\",\"sent_us\":1,\"age_us\":1}x", "\xff\xfe", "GET / HTTP/1.1\r\n\r\n"}) {
     EXPECT_FALSE(is_message(junk)) << junk;
   }
   EXPECT_FALSE(is_message(std::string(kMessageMax + 1, ' ')));
@@ -331,12 +335,18 @@ RC_GTEST_PROP(Wire, MutatedTextIsAMessageOrAnError, ()) {
   std::string text = encode(messages[*rc::gen::inRange<size_t>(0, messages.size())], kNow);
   for (int change = *rc::gen::inRange(1, 4); change > 0; --change) {
     const size_t at = *rc::gen::inRange<size_t>(0, text.size());
-    const char byte = *rc::gen::oneOf(rc::gen::elementOf(std::string("{}[]\",:0123456789-.eE\\ ntf")),
-                                      rc::gen::arbitrary<char>());
+    const char byte =
+        *rc::gen::oneOf(rc::gen::elementOf(std::string("{}[]\",:0123456789-.eE\\ ntf")), rc::gen::arbitrary<char>());
     switch (*rc::gen::inRange(0, 3)) {
-      case 0: text[at] = byte; break;
-      case 1: text.insert(at, 1, byte); break;
-      case 2: text.erase(at, *rc::gen::inRange<size_t>(1, 20)); break;
+      case 0:
+        text[at] = byte;
+        break;
+      case 1:
+        text.insert(at, 1, byte);
+        break;
+      case 2:
+        text.erase(at, *rc::gen::inRange<size_t>(1, 20));
+        break;
     }
     if (text.empty()) return;
   }
@@ -350,16 +360,20 @@ RC_GTEST_PROP(Wire, AnyTextSurvivesTheTrip, (const std::string& words, uint64_t 
 }
 
 TEST(WouldBeHosts, RankByEpochThenRoundThenOfficeThenAge) {
-  const std::vector<Where> best_first{{3, 1, false, 9}, {2, 5, false, 9}, {2, 4, true, 9}, {2, 4, false, 1}, {2, 4, false, 2}};
+  const std::vector<Where> best_first{
+      {3, 1, false, 9}, {2, 5, false, 9}, {2, 4, true, 9}, {2, 4, false, 1}, {2, 4, false, 2}};
   for (size_t a = 0; a < best_first.size(); ++a) {
     for (size_t b = 0; b < best_first.size(); ++b) EXPECT_EQ(outranks(best_first[a], best_first[b]), a < b) << a << b;
   }
 }
 
-TEST(StoredLegacy, ComesBackWhole) { expect_same(decode_legacy(encode_legacy(some_view().legacy)), some_view().legacy); }
+TEST(StoredLegacy, ComesBackWhole) {
+  expect_same(decode_legacy(encode_legacy(some_view().legacy)), some_view().legacy);
+}
 
 TEST(StoredLegacy, JunkIsRefusedWithAnError) {
-  for (const char* junk : {"", "{}", "[]", "null", "{\"epoch\":\"x\"}", "\xff"}) EXPECT_THROW(decode_legacy(junk), Error);
+  for (const char* junk : {"", "{}", "[]", "null", "{\"epoch\":\"x\"}", "\xff"})
+    EXPECT_THROW(decode_legacy(junk), Error);
 }
 
 TEST(StoredLegacy, CausesThatAreNotUtf8AreReplaced) {
