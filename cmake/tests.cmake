@@ -16,9 +16,10 @@ function(rubato_layer_tests NAME)
     PROPERTIES TIMEOUT 300 LABELS unit)
 endfunction()
 
-foreach(layer core world model elastic agent cli)
+foreach(layer core world model elastic cli)
   rubato_layer_tests(${layer})
 endforeach()
+rubato_layer_tests(agent rubato_sim)
 rubato_layer_tests(os)
 rubato_layer_tests(sim rubato_agent)
 

@@ -54,6 +54,11 @@ Task<std::optional<AgentId>> Coordinator::greet(Connection& connection) {
   }
   const auto* join = std::get_if<Join>(&message);
   if (!join) co_return std::nullopt;
+  if (machine_.phase() == Phase::kEnded) {
+    // Who comes late, or comes back, hears how it ended.
+    connection.send(encode(common_view(), now));
+    co_return std::nullopt;
+  }
   std::optional<std::string> refusal;
   if (join->run_id != run_id_) {
     refusal = "this rendezvous is for the run id '" + run_id_ + "', not '" + join->run_id + "'";
@@ -179,7 +184,7 @@ Task<bool> Coordinator::publish() {
   published_details_ = machine_.details();
   next_details_ = now + kDetailsInterval;
   if (acts && confirm_ && view.phase != Phase::kGathering) {
-    const bool confirmed = co_await confirm_(view.legacy);
+    const bool confirmed = co_await confirm_(view);
     if (!confirmed) co_return false;
   }
   published_revision_ = revision;

@@ -20,7 +20,7 @@ class Coordinator {
  public:
   // Asked before a generation starts or the job ends; false: this is no longer the host. An outside authority (etcd)
   // records it here, so that two hosts can never start the same generation.
-  using Confirm = std::function<Task<bool>(elastic::Legacy)>;
+  using Confirm = std::function<Task<bool>(elastic::View)>;
 
   Coordinator(World& world, AgentId self, ChannelKey key, std::string run_id, elastic::Rendezvous machine,
               Confirm confirm, EventLog& events);

@@ -181,8 +181,7 @@ class EmbeddedFinder final : public Finder {
         const Endpoint there{next.address, next.port};
         if (next.id == context_.self) {
           found_ = there;
-          const LostHost host{last.host, last.host_in_round, past.heard};
-          Rendezvous machine(last.legacy, host, dead, world_.clock.now());
+          Rendezvous machine(last.legacy, lost_host(past), dead, world_.clock.now());
           role_.begin(std::move(machine), there, nullptr);
           // On one machine the endpoint is free again: take it before a newcomer does.
           const bool local = co_await world_.network.is_local(endpoint_.host);

@@ -34,9 +34,11 @@ ErrorReport read_error_report(std::string_view bytes) {
     if (message->contains("message") && (*message)["message"].is_string()) {
       report.message = (*message)["message"].get<std::string>();
     }
-    const json extra = message->value("extraInfo", json::object());
-    if (extra.is_object() && extra.contains("py_callstack") && extra["py_callstack"].is_string()) {
-      report.traceback = extra["py_callstack"].get<std::string>();
+    // By pointer: copying a deeply nested document would need as deep a stack.
+    const auto extra = message->find("extraInfo");
+    if (extra != message->end() && extra->is_object() && extra->contains("py_callstack") &&
+        (*extra)["py_callstack"].is_string()) {
+      report.traceback = (*extra)["py_callstack"].get<std::string>();
     }
   }
   if (report.message.empty()) report.message = "(its error file has no message)";

@@ -21,8 +21,12 @@ constexpr Duration kDoubtPoll = 50ms;
 constexpr Duration kScoutPause = 100ms;
 // What the next host must know outlives its host, but not the job: another job may have the same id.
 constexpr Duration kStateKept = 60s;
-// etcd grants no shorter lease with its default election timeout.
-constexpr Duration kLeaseMin = 2s;
+// A host that etcd does not answer goes on for this long while all its agents are with it: etcd is away, most likely.
+// An agent that was not with it, and finds nobody who was, waits for longer before it takes over.
+constexpr Duration kDoubtMax = 45s;
+static_assert(kDoubtMax < kStateKept);
+// etcd may need a second or two to elect a leader, and no lease can be renewed meanwhile.
+constexpr Duration kLeaseMin = 5s;
 
 class EtcdFinder final : public Finder {
  public:
@@ -33,7 +37,7 @@ class EtcdFinder final : public Finder {
         prefix_("/rubato/" + context.spec.run_id + "/"),
         host_key_(prefix_ + "host"),
         state_key_(prefix_ + "state"),
-        ttl_(std::max(context.terms.heartbeat, kLeaseMin)),
+        ttl_(std::max(2 * context.terms.heartbeat, kLeaseMin)),
         changed_(context.world.clock.loop()),
         changes_(context.world.clock.loop()),
         doorway_(context.world, context.self),
@@ -178,27 +182,39 @@ class EtcdFinder final : public Finder {
     found_ = here;
     std::optional<Rendezvous> machine;
     if (state) {
-      Legacy legacy = decode_legacy(state->value);
-      legacy.terms.needs_quorum = false;
-      LostHost host;
-      if (past.view) host = {past.view->host, past.view->host_in_round, past.heard};
-      machine.emplace(legacy, host, Dead{}, world_.clock.now());
+      machine.emplace(succeed(state->value, past));
     } else {
       machine.emplace(context_.terms, world_.clock.now());
     }
-    Coordinator::Confirm confirm = [this](Legacy legacy) { return record(std::move(legacy)); };
+    Coordinator::Confirm confirm = [this](View view) { return record(std::move(view)); };
     role_.begin(std::move(*machine), here, std::move(confirm));
     scope_.spawn(keep_lease(created_));
     co_return true;
   }
 
+  // The group as its last host left it.
+  Rendezvous succeed(const std::string& state, const Past& past) {
+    const Message message = decode(state, world_.clock.now());
+    const auto* stored = std::get_if<View>(&message);
+    if (!stored) throw Error(ErrorCode::kFailed, "the state of the rendezvous cannot be read", state_key_);
+    Past known;
+    known.view = *stored;
+    const bool was_there = past.view && past.view->legacy.round == stored->legacy.round;
+    known.heard = was_there ? past.heard : world_.clock.now();
+    LostHost host = lost_host(known);
+    if (!was_there) host.patience = kStateKept;
+    last_ = *stored;
+    last_host_.reset();
+    return Rendezvous(stored->legacy, host, Dead{}, world_.clock.now());
+  }
+
   // Writes the state, on condition that this agent still owns the host key. While etcd is away it tries on: nobody
   // else can become host meanwhile.
-  Task<bool> record(Legacy legacy) {
+  Task<bool> record(View view) {
     while (true) {
       try {
         std::vector<StoreCondition> mine{{host_key_, created_}};
-        std::vector<StoreWrite> state{{state_key_, encode_legacy(legacy), state_lease_}};
+        std::vector<StoreWrite> state{{state_key_, encode(view, world_.clock.now()), state_lease_}};
         const Instant limit = world_.clock.now() + kStoreMax;
         const CommitResult result = co_await store_.commit(std::move(mine), std::move(state), limit);
         co_return result.committed;
@@ -226,7 +242,9 @@ class EtcdFinder final : public Finder {
           state_renewed_ = asked;
         }
       } catch (const Error&) {
-        lost = world_.clock.now() >= doubtful && role_.active() && !role_.coordinator().all_in_touch(renewed_);
+        const Instant now = world_.clock.now();
+        const bool together = role_.active() && role_.coordinator().all_in_touch(renewed_);
+        lost = now >= doubtful && (!together || now >= renewed_ + kDoubtMax);
       }
       if (!role_.active() || created_ != term) co_return;
       if (lost) {

@@ -23,6 +23,9 @@ struct Past {
   Instant since{};                     // when the search began: join_timeout counts from here
 };
 
+// What the past says of the host that was lost.
+elastic::LostHost lost_host(const Past& past);
+
 class Finder {
  public:
   virtual ~Finder() = default;

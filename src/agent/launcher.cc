@@ -177,7 +177,7 @@ void Launcher::announce(const View& view) {
   switch (view.phase) {
     case Phase::kGathering:
       events_.write("gathering", {{"generation", legacy.generation}, {"reason", view.reason}});
-      if (!view.reason.empty() && (spec_.max_nodes > 1 || legacy.generation > 1)) say(view.reason);
+      if (!view.reason.empty() && signal_ == 0 && (spec_.max_nodes > 1 || legacy.generation > 1)) say(view.reason);
       break;
     case Phase::kRunning:
       if (!view.assignment) {
@@ -192,8 +192,10 @@ void Launcher::announce(const View& view) {
                                 {"master_port", view.master_port},
                                 {"restarts", legacy.restarts_used}});
       if (spec_.max_nodes > 1 || legacy.generation > 1) {
-        say(fmt::format("generation {}: {}; this agent has ranks {}-{}", legacy.generation, view.reason,
-                        view.assignment->first_rank, view.assignment->first_rank + spec_.nproc - 1));
+        const int first = view.assignment->first_rank;
+        const std::string ranks =
+            spec_.nproc == 1 ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, first + spec_.nproc - 1);
+        say(fmt::format("generation {}: {}; this agent has {}", legacy.generation, view.reason, ranks));
       }
       break;
     case Phase::kEnded: break;

@@ -19,6 +19,17 @@ bool is_better(const Moved& other, const Coordinator& ours) {
 
 }  // namespace
 
+LostHost lost_host(const Past& past) {
+  LostHost lost;
+  if (!past.view) return lost;
+  lost.id = past.view->host;
+  lost.in_round = past.view->host_in_round;
+  lost.heard = past.heard;
+  lost.elders = past.view->successors;
+  lost.elders.insert(lost.elders.end(), past.view->missing.begin(), past.view->missing.end());
+  return lost;
+}
+
 Task<std::optional<Moved>> look_around(World& world, const ChannelKey& key, AgentId self, View last,
                                        std::optional<Endpoint> host, std::optional<Endpoint> endpoint,
                                        HostRole& role) {
@@ -32,7 +43,6 @@ Task<std::optional<Moved>> look_around(World& world, const ChannelKey& key, Agen
   for (const Successor& other : last.successors) {
     if (other.id != self) places.push_back({{other.address, other.port}, other.id, other.in_round});
   }
-  for (const Successor& lost : last.missing) places.push_back({{lost.address, lost.port}, lost.id, true});
   if (role.active()) {
     for (const Successor& lost : role.coordinator().missing()) {
       places.push_back({{lost.address, lost.port}, lost.id, true});

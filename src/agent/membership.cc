@@ -83,7 +83,7 @@ Join Membership::introduce(const Connection& connection) const {
     join.claim.generation = last.generation;
     join.claim.round = last.round;
     join.claim.round_size = last.round_size;
-    join.claim.in_round = last.round > 0 && my_round_ == last.round;
+    join.claim.in_round = past_.view->in_round;
     join.claim.running = join.claim.in_round && workers_running_;
     join.claim.succeeded = join.claim.in_round && workers_succeeded_;
     join.claim.seniority = past_.view->seniority;
@@ -131,7 +131,8 @@ Task<void> Membership::session(std::unique_ptr<Connection> connection) {
 Task<bool> Membership::handle(const std::string& text, Connection& connection) {
   const Message message = decode(text, world_.clock.now());
   if (const auto* beat = std::get_if<Beat>(&message)) {
-    heard_ = std::max(heard_, Instant(std::chrono::microseconds(beat->sent_us)));
+    const Instant sent(std::chrono::microseconds(beat->sent_us));
+    if (sent <= world_.clock.now()) heard_ = std::max(heard_, sent);
     if (joined_) vouched_ = heard_;
     co_return true;
   }

@@ -47,6 +47,7 @@ std::string failure_report(const elastic::View& ended, const std::string& logs) 
     }
     if (shown > kOthersShown) out += fmt::format("  also         {} more\n", shown - kOthersShown);
   }
+  if (!root) return out;  // nothing ran badly: there is nothing to look up
   const elastic::Legacy& legacy = ended.legacy;
   out += fmt::format("  restarts     {} of {} used\n", legacy.restarts_used, legacy.terms.max_restarts);
   for (const std::string& cause : legacy.causes) out += fmt::format("    spent on   {}\n", cause);

@@ -1,5 +1,7 @@
 #include "agent/worker_env.h"
 
+#include "core/text.h"
+
 namespace rubato::agent {
 
 bool limits_threads(const Environment& inherited, const LaunchSpec& spec) {
@@ -17,6 +19,17 @@ Environment group_environment(const Environment& inherited, const LaunchSpec& sp
   if (old_torch) env.emplace("NCCL_ASYNC_ERROR_HANDLING", "1");
   return env;
 }
+
+namespace {
+// The one device of a worker, out of those that the user left visible.
+std::string own_device(const Environment& group, int local_rank) {
+  const auto visible = group.find("CUDA_VISIBLE_DEVICES");
+  if (visible == group.end()) return std::to_string(local_rank);
+  const auto devices = split(visible->second, ',');
+  const auto index = static_cast<size_t>(local_rank);
+  return index < devices.size() ? std::string(devices[index]) : std::to_string(local_rank);
+}
+}  // namespace
 
 std::vector<std::string> worker_environment(const Environment& group, const LaunchSpec& spec,
                                             const WorkerPlace& place) {
@@ -37,7 +50,7 @@ std::vector<std::string> worker_environment(const Environment& group, const Laun
   env["RUBATO_GENERATION"] = std::to_string(place.generation);
   if (spec.virtual_local_rank) {
     env["LOCAL_RANK"] = "0";
-    env["CUDA_VISIBLE_DEVICES"] = std::to_string(place.local_rank);
+    env["CUDA_VISIBLE_DEVICES"] = own_device(group, place.local_rank);
   }
   std::vector<std::string> out;
   out.reserve(env.size());

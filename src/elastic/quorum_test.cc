@@ -203,6 +203,26 @@ TEST(Cut, AHostThatHearsLessThanHalfStopsBeforeTheOthersCanGoOn) {
   EXPECT_EQ(g.phase(), Phase::kEnded);
 }
 
+// The way to them is cut, the way back is not: they fence themselves although we hear them.
+TEST(Cut, AgentsThatCannotKnowThatTheyAreHeardDoNotCount) {
+  Group g(terms(1, 3));
+  g.run({"1", "2", "3"});
+  const Instant proof = g.now;
+  g.machine.heard(id("2"), proof, g.now);
+  g.machine.heard(id("3"), proof, g.now);
+  while (g.now < proof + fence_after(3s)) {
+    EXPECT_FALSE(g.machine.provisional());
+    g.now += 100ms;
+    g.machine.heard(id("1"), g.now, g.now);
+    g.machine.heard(id("2"), proof, g.now);
+    g.machine.heard(id("3"), proof, g.now);
+    g.machine.tick(g.now);
+  }
+  EXPECT_TRUE(g.machine.provisional());
+  EXPECT_EQ(g.phase(), Phase::kGathering);
+  EXPECT_TRUE(g.machine.has(id("2")));
+}
+
 TEST(Cut, AHostWithHalfGoesOn) {
   Group g(terms(1, 4));
   g.run({"1", "2", "3", "4"});
@@ -227,6 +247,28 @@ TEST(Cut, AMinorityThatHearsTheOthersAgainGoesOn) {
   g.ready_all();
   EXPECT_EQ(g.phase(), Phase::kRunning);
   EXPECT_EQ(g.placed(), (Names{"1", "2", "3"}));
+}
+
+TEST(Cut, AMemberWhoseConnectionIsBrokenDoesNotCountUntilItIsBack) {
+  Group g(terms(1, 3));
+  g.run({"1", "2", "3"});
+  const Claim claim = g.claim("2");
+  for (const char* name : {"2", "3"}) g.machine.disconnected(id(name), Loss::kClosed, g.now);
+  EXPECT_TRUE(g.machine.provisional());
+  EXPECT_EQ(g.join("2", claim), std::nullopt);
+  EXPECT_FALSE(g.machine.provisional());
+}
+
+TEST(Cut, TheDeadOfAnEarlierRoundDoNotCountForTheNext) {
+  Group g(terms(1, 5));
+  g.run({"1", "2", "3", "4", "5"});
+  for (const char* name : {"4", "5"}) g.machine.disconnected(id(name), Loss::kDead, g.now);
+  g.ready_all();
+  ASSERT_EQ(g.placed(), (Names{"1", "2", "3"}));
+  g.mute = {"2", "3"};
+  g.pass(5s);
+  g.ready_all();
+  EXPECT_NE(g.phase(), Phase::kRunning) << "1 of 3";
 }
 
 // Their connections close, they are given up, and then their kernels say that they are dead.

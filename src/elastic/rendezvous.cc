@@ -34,9 +34,13 @@ Rendezvous::Rendezvous(const Legacy& legacy, const LostHost& host, Dead dead, In
       last_join_(now),
       lost_host_(host),
       host_fenced_(host.heard + legacy.terms.heartbeat + beat_interval(legacy.terms.heartbeat)),
-      everybody_fenced_(now + legacy.terms.heartbeat),
+      everybody_fenced_(now + std::max(legacy.terms.heartbeat, host.patience)),
       lost_while_gathering_(true),
-      causes_(legacy.causes) {}
+      causes_(legacy.causes) {
+  for (const Successor& elder : host.elders) {
+    if (elder.in_round && !dead_.has(elder.id)) missing_.push_back(elder);
+  }
+}
 
 std::optional<std::string> Rendezvous::join(const MemberInfo& info, const Claim& claim, Instant now) {
   now_ = now;
@@ -47,7 +51,7 @@ std::optional<std::string> Rendezvous::join(const MemberInfo& info, const Claim&
     return fmt::format("the group has {} agents, the most it can have", kMembersMax);
   }
   for (const auto& [id, member] : members_) {
-    if (info.node_rank && id != info.id && member.info.node_rank == info.node_rank) {
+    if (info.node_rank && id != info.id && member.info.node_rank == info.node_rank && !member.disconnected) {
       return fmt::format("node rank {} is taken by the agent {} on {}: give each agent its own --node-rank",
                          *info.node_rank, id.value.substr(0, 8), member.info.host);
     }
@@ -60,6 +64,14 @@ std::optional<std::string> Rendezvous::join(const MemberInfo& info, const Claim&
   dead_.spares.erase(info.id);
   std::erase_if(missing_, [&](const Successor& agent) { return agent.id == info.id; });
   ++details_;
+  if (info.node_rank) {
+    // The holder of this rank has broken off, and its successor is here.
+    std::vector<AgentId> replaced;
+    for (const auto& [id, member] : members_) {
+      if (id != info.id && member.info.node_rank == info.node_rank) replaced.push_back(id);
+    }
+    for (const AgentId& id : replaced) lose(id, Loss::kDead, "it was started again", now);
+  }
   if (known != members_.end()) {
     resume(known->second, info, claim, now);
   } else {
@@ -87,15 +99,24 @@ void Rendezvous::admit(const MemberInfo& info, const Claim& claim, Instant now) 
   member.veteran = claim.epoch > 0;
   member.seniority = claim.seniority ? claim.seniority : next_seniority_++;
   next_seniority_ = std::max(next_seniority_, member.seniority + 1);
-  if (claim.in_round) member.round = claim.round;
+  // While a round runs, one that was given up has no place in it any more.
+  const bool of_last_round = incumbent_ ? round_ids_.contains(info.id) : claim.in_round;
+  if (of_last_round && phase_ != Phase::kRunning) member.round = incumbent_ ? round_ : claim.round;
   members_[info.id] = member;
   last_join_ = now;
   note(Note::Kind::kJoined, "", &info);
   if (!incumbent_ && claim.epoch > 0) {
     // It may know of a later round than the new host does: the later numbers win.
-    if (claim.round > round_) round_size_ = claim.round_size;
-    round_ = std::max(round_, claim.round);
-    generation_ = std::max(generation_, claim.generation + 1);
+    if (claim.round > round_) {
+      round_ = claim.round;
+      round_size_ = claim.round_size;
+      dead_ = {};  // of an older round
+      missing_.clear();
+    }
+    if (claim.generation >= generation_) {
+      generation_ = claim.generation + 1;
+      ++revision_;
+    }
     budget_ = RestartBudget(terms_.max_restarts, std::max(budget_.used(), claim.restarts_used));
   }
   const auto in_round = std::ranges::count_if(members_, [&](const auto& m) { return m.second.round == round_; });
@@ -122,8 +143,8 @@ void Rendezvous::ready(const AgentId& id, Generation generation, uint16_t port, 
   it->second.master_port = port;
   if (it->second.leaving) {
     const MemberInfo info = it->second.info;
+    if (in_round(id)) lost_while_gathering_ = true;
     drop(id);
-    lost_while_gathering_ = true;
     note(Note::Kind::kLeft, "left", &info);
   }
   try_form(now);
@@ -164,6 +185,7 @@ void Rendezvous::leaving(const AgentId& id, const std::string& reason, Instant n
     gather(fmt::format("the agent on {} is leaving ({})", it->second.info.host, reason), now);
   } else if (phase_ == Phase::kRunning || it->second.ready_for == generation_) {
     const MemberInfo info = it->second.info;
+    if (phase_ == Phase::kGathering && in_round(id)) lost_while_gathering_ = true;
     drop(id);
     note(Note::Kind::kLeft, reason, &info);
     end_if_all_done();
@@ -191,7 +213,7 @@ void Rendezvous::declare_dead(const AgentId& id, bool in_round, Instant now) {
     // One that came back meanwhile is not dead.
     if (members_.at(id).disconnected) disconnected(id, Loss::kDead, now);
   } else {
-    dead_.add(id, in_round);
+    dead_.add(id, incumbent_ ? round_ids_.contains(id) : in_round);
     std::erase_if(missing_, [&](const Successor& agent) { return agent.id == id; });
     tick(now);
   }
@@ -204,14 +226,18 @@ void Rendezvous::tick(Instant now) {
   for (const auto& [id, member] : members_) {
     if (member.disconnected && now >= *member.disconnected + kReconnectWindow) {
       gone.emplace_back(id, Loss::kClosed);
-    } else if (now >= member.heard + terms_.heartbeat) {
+    } else if (!member.disconnected && now >= member.heard + terms_.heartbeat) {
       gone.emplace_back(id, Loss::kSilent);
     }
   }
+  losing_several_ = false;
+  end_if_all_done();
   if (phase_ == Phase::kRunning && !quorum_holds()) {
     // Half of the round or more is silent: they may be about to go on without us, so our workers stop first.
     gather("more than half of the agents are silent", now);
   }
+  // All of them first: a round must not form with one that is lost in the same breath.
+  losing_several_ = true;
   for (const auto& [id, how] : gone) {
     lose(id, how, how == Loss::kClosed ? "it closed the connection" : "silent for " + format_duration(terms_.heartbeat), now);
   }

@@ -156,6 +156,8 @@ class Rendezvous {
   std::string reason_;
   std::map<AgentId, Member> members_;
   Dead dead_;
+  std::set<AgentId> round_ids_;  // the agents of the last round, if this host formed it
+  bool losing_several_ = false;
 
   Instant gathering_since_{};
   Instant last_join_{};

@@ -38,7 +38,8 @@ uint64_t Rendezvous::seniority(const AgentId& id) const {
 
 bool Rendezvous::in_round(const AgentId& id) const {
   const auto it = members_.find(id);
-  return it != members_.end() && (round_ == 0 || it->second.round == round_);
+  if (it == members_.end()) return false;
+  return round_ > 0 ? it->second.round == round_ : incumbent_ || it->second.veteran;
 }
 
 void Rendezvous::drop(const AgentId& id) {
@@ -67,6 +68,7 @@ void Rendezvous::lose(const AgentId& id, Loss how, const std::string& reason, In
     if (phase_ == Phase::kRunning) gather(fmt::format("lost the agent on {} ({})", member.info.host, reason), now);
     lost_while_gathering_ = true;
   }
+  if (losing_several_) return;
   end_if_all_done();
   try_form(now);
 }
@@ -105,7 +107,7 @@ bool Rendezvous::settle_failure(Instant now) {
   const std::string cause = root ? describe(*root) : "a worker failed";
   const std::optional<Duration> delay = budget_.charge(last_uptime_);
   if (!delay) {
-    std::string words = terms_.max_restarts == 0 ? cause : fmt::format("all {} restarts are used up: ", budget_.used());
+    std::string words = terms_.max_restarts == 0 ? cause : count(static_cast<size_t>(budget_.used()), "restart") + " used up: ";
     if (terms_.max_restarts > 0) {
       for (const std::string& earlier : causes_) words += earlier + "; ";
       words += "now " + cause;
@@ -116,7 +118,7 @@ bool Rendezvous::settle_failure(Instant now) {
   causes_.push_back(cause);
   if (causes_.size() > 8) causes_.erase(causes_.begin());
   not_before_ = now + *delay;
-  if (*delay > 0ns) reason_ += fmt::format("; starting again in {}", format_duration(*delay));
+  if (*delay > 0ns) reason_ = fmt::format("crashes in a row: starting again in {}", format_duration(*delay));
   ++details_;
   return true;
 }
@@ -189,10 +191,13 @@ void Rendezvous::form(Instant now) {
   incumbent_ = true;
   dead_ = {};
   missing_.clear();
+  failures_.clear();
+  round_ids_.clear();
   for (size_t i = 0; i < round.size(); ++i) {
     Member& member = members_.at(round[i].id);
     member.round = round_;
     member.place = places[i];
+    round_ids_.insert(round[i].id);
   }
   master_addr_ = reachable_address(round.front(), round);
   master_port_ = members_.at(round.front().id).master_port;
@@ -296,6 +301,7 @@ void Rendezvous::personalise(View& view, const AgentId& id) const {
   const auto it = members_.find(id);
   view.seniority = it == members_.end() ? 0 : it->second.seniority;
   view.assignment.reset();
+  view.in_round = round_ > 0 && in_round(id);
   if (it != members_.end() && phase_ == Phase::kRunning && it->second.round == round_) {
     view.assignment = it->second.place;
   }

@@ -8,9 +8,12 @@
 namespace rubato::elastic {
 
 std::string describe(const Failure& failure) {
-  const std::string how = failure.signal
-                              ? fmt::format("killed by SIG{} (signal {})", sigabbrev_np(failure.signal), failure.signal)
-                              : fmt::format("exit code {}", failure.exit_code);
+  std::string how = fmt::format("exit code {}", failure.exit_code);
+  if (failure.signal) {
+    const char* name = sigabbrev_np(failure.signal);
+    how = name ? fmt::format("killed by SIG{} (signal {})", name, failure.signal)
+               : fmt::format("killed by signal {}", failure.signal);
+  }
   return fmt::format("rank {} (local rank {}, pid {}) on {}: {}", failure.rank, failure.local_rank, failure.pid,
                      failure.host, how);
 }

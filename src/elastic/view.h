@@ -43,7 +43,9 @@ struct Successor {
 struct LostHost {
   AgentId id;
   bool in_round = false;
-  Instant heard{};  // when it last surely heard the successor
+  Instant heard{};                 // when it last surely heard the successor
+  std::vector<Successor> elders;  // the agents that it had, and those that it was missing
+  Duration patience = 0s;         // wait at least this long for agents of which nothing is known
 };
 
 // Agents whose kernel says that they are gone.
@@ -62,6 +64,7 @@ struct View {
   // The sender has no quorum: it may not go on, and what it says is not the word of a host.
   bool provisional = false;
 
+  bool in_round = false;                 // the agent that gets this view is of the last round
   uint64_t seniority = 0;                // of the agent that gets this view
   std::optional<Assignment> assignment;  // kRunning: its place; none: the group is full, it is a spare
   std::string master_addr;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/error.h"
 
@@ -12,8 +13,25 @@ using nlohmann::json;
 
 namespace {
 
+// As it stands there, or an Error: get<>() would cut off what does not fit.
+template <class T>
+T number(const json& object, const char* key) {
+  const json& value = object.at(key);
+  if (value.is_number_unsigned() && std::in_range<T>(value.get<uint64_t>())) return static_cast<T>(value.get<uint64_t>());
+  if (value.is_number_integer() && !value.is_number_unsigned() && std::in_range<T>(value.get<int64_t>())) {
+    return static_cast<T>(value.get<int64_t>());
+  }
+  throw Error(ErrorCode::kFailed, fmt::format("not a message of an agent: '{}' is not a number that fits", key));
+}
+
 int64_t to_micros(Duration d) { return d.count() / 1000; }
-Duration from_micros(int64_t us) { return Duration(us * 1000); }
+Duration from_micros(int64_t us) {
+  // A century either way: beyond that it is no time of ours, and the arithmetic would overflow.
+  if (us > 3'200'000'000'000'000 || us < -3'200'000'000'000'000) {
+    throw Error(ErrorCode::kFailed, "not a message of an agent: a time out of range");
+  }
+  return Duration(us * 1000);
+}
 
 json terms_json(const Terms& t) {
   return {{"min", t.min_nodes},
@@ -28,13 +46,13 @@ json terms_json(const Terms& t) {
 
 Terms read_terms(const json& j) {
   Terms t;
-  t.min_nodes = j.at("min").get<int>();
-  t.max_nodes = j.at("max").get<int>();
-  t.max_restarts = j.at("restarts").get<int>();
-  t.last_call = from_micros(j.at("last_call_us").get<int64_t>());
-  t.join_timeout = from_micros(j.at("join_us").get<int64_t>());
-  t.heartbeat = from_micros(j.at("heartbeat_us").get<int64_t>());
-  t.first_round_after = from_micros(j.at("first_round_us").get<int64_t>());
+  t.min_nodes = number<int>(j, "min");
+  t.max_nodes = number<int>(j, "max");
+  t.max_restarts = number<int>(j, "restarts");
+  t.last_call = from_micros(number<int64_t>(j, "last_call_us"));
+  t.join_timeout = from_micros(number<int64_t>(j, "join_us"));
+  t.heartbeat = from_micros(number<int64_t>(j, "heartbeat_us"));
+  t.first_round_after = from_micros(number<int64_t>(j, "first_round_us"));
   t.needs_quorum = j.at("quorum").get<bool>();
   return t;
 }
@@ -53,14 +71,14 @@ json legacy_json(const Legacy& l) {
 
 Legacy read_legacy(const json& j) {
   Legacy l;
-  l.epoch = j.at("epoch").get<uint64_t>();
-  l.generation = j.at("generation").get<uint64_t>();
-  l.round = j.at("round").get<uint64_t>();
-  l.round_size = j.at("round_size").get<int>();
-  l.spares = j.at("spares").get<int>();
-  l.restarts_used = j.at("restarts_used").get<int>();
+  l.epoch = number<uint64_t>(j, "epoch");
+  l.generation = number<uint64_t>(j, "generation");
+  l.round = number<uint64_t>(j, "round");
+  l.round_size = number<int>(j, "round_size");
+  l.spares = number<int>(j, "spares");
+  l.restarts_used = number<int>(j, "restarts_used");
   l.causes = j.at("causes").get<std::vector<std::string>>();
-  l.next_seniority = j.at("next_seniority").get<uint64_t>();
+  l.next_seniority = number<uint64_t>(j, "next_seniority");
   l.terms = read_terms(j.at("terms"));
   return l;
 }
@@ -80,10 +98,10 @@ MemberInfo read_member(const json& j) {
   m.machine = j.at("machine").get<std::string>();
   m.address = j.at("address").get<std::string>();
   m.addresses = j.at("addresses").get<std::vector<std::string>>();
-  m.peer_port = j.at("peer_port").get<uint16_t>();
-  m.nproc = j.at("nproc").get<int>();
+  m.peer_port = number<uint16_t>(j, "peer_port");
+  m.nproc = number<int>(j, "nproc");
   m.role = j.at("role").get<std::string>();
-  if (j.contains("node_rank")) m.node_rank = j.at("node_rank").get<int>();
+  if (j.contains("node_rank")) m.node_rank = number<int>(j, "node_rank");
   return m;
 }
 
@@ -104,13 +122,13 @@ json failure_json(const Failure& f, Instant now) {
 Failure read_failure(const json& j, Instant now) {
   Failure f;
   f.host = j.at("host").get<std::string>();
-  f.rank = j.at("rank").get<int>();
-  f.local_rank = j.at("local_rank").get<int>();
-  f.pid = j.at("pid").get<int>();
-  f.generation = j.at("generation").get<uint64_t>();
-  f.exit_code = j.at("exit_code").get<int>();
-  f.signal = j.at("signal").get<int>();
-  f.at = now - from_micros(j.at("age_us").get<int64_t>());
+  f.rank = number<int>(j, "rank");
+  f.local_rank = number<int>(j, "local_rank");
+  f.pid = number<int>(j, "pid");
+  f.generation = number<uint64_t>(j, "generation");
+  f.exit_code = number<int>(j, "exit_code");
+  f.signal = number<int>(j, "signal");
+  f.at = now - from_micros(number<int64_t>(j, "age_us"));
   f.message = j.at("message").get<std::string>();
   f.traceback = j.at("traceback").get<std::string>();
   f.error_file = j.at("error_file").get<std::string>();
@@ -137,15 +155,15 @@ json claim_json(const Claim& c) {
 
 Claim read_claim(const json& j) {
   Claim c;
-  c.epoch = j.at("epoch").get<uint64_t>();
-  c.generation = j.at("generation").get<uint64_t>();
-  c.round = j.at("round").get<uint64_t>();
-  c.round_size = j.at("round_size").get<int>();
+  c.epoch = number<uint64_t>(j, "epoch");
+  c.generation = number<uint64_t>(j, "generation");
+  c.round = number<uint64_t>(j, "round");
+  c.round_size = number<int>(j, "round_size");
   c.in_round = j.at("in_round").get<bool>();
   c.running = j.at("running").get<bool>();
   c.succeeded = j.at("succeeded").get<bool>();
-  c.seniority = j.at("seniority").get<uint64_t>();
-  c.restarts_used = j.at("restarts_used").get<int>();
+  c.seniority = number<uint64_t>(j, "seniority");
+  c.restarts_used = number<int>(j, "restarts_used");
   return c;
 }
 
@@ -168,7 +186,7 @@ std::vector<Successor> read_successors(const json& list) {
     s.id.value = entry.at("id").get<std::string>();
     s.host = entry.at("host").get<std::string>();
     s.address = entry.at("address").get<std::string>();
-    s.port = entry.at("port").get<uint16_t>();
+    s.port = number<uint16_t>(entry, "port");
     s.in_round = entry.at("in_round").get<bool>();
     agents.push_back(std::move(s));
   }
@@ -181,6 +199,7 @@ json view_json(const View& v, Instant now) {
             {"phase", static_cast<int>(v.phase)},
             {"reason", v.reason},
             {"provisional", v.provisional},
+            {"in_round", v.in_round},
             {"seniority", v.seniority},
             {"master_addr", v.master_addr},
             {"master_port", v.master_port},
@@ -200,14 +219,15 @@ json view_json(const View& v, Instant now) {
 View read_view(const json& j, Instant now) {
   View v;
   v.legacy = read_legacy(j.at("legacy"));
-  const int phase = j.at("phase").get<int>();
+  const int phase = number<int>(j, "phase");
   if (phase < 0 || phase > static_cast<int>(Phase::kEnded)) throw Error(ErrorCode::kFailed, "an unknown phase");
   v.phase = static_cast<Phase>(phase);
   v.reason = j.at("reason").get<std::string>();
   v.provisional = j.at("provisional").get<bool>();
-  v.seniority = j.at("seniority").get<uint64_t>();
+  v.in_round = j.at("in_round").get<bool>();
+  v.seniority = number<uint64_t>(j, "seniority");
   v.master_addr = j.at("master_addr").get<std::string>();
-  v.master_port = j.at("master_port").get<uint16_t>();
+  v.master_port = number<uint16_t>(j, "master_port");
   v.host.value = j.at("host").get<std::string>();
   v.host_in_round = j.at("host_in_round").get<bool>();
   v.succeeded = j.at("succeeded").get<bool>();
@@ -258,25 +278,29 @@ struct Encoder {
 Message read_message(const json& j, Instant now) {
   const auto type = j.at("type").get<std::string>();
   if (type == "join") {
-    if (const int protocol = j.at("protocol").get<int>(); protocol != kProtocol) {
+    if (const int protocol = number<int>(j, "protocol"); protocol != kProtocol) {
       throw Error(ErrorCode::kFailed, fmt::format("the other agent speaks protocol {}, this one {}", protocol, kProtocol),
                   "", "use the same version of rubato on all machines");
     }
     return Join{j.at("run_id").get<std::string>(), read_member(j.at("member")), read_claim(j.at("claim"))};
   }
-  if (type == "ready") return Ready{j.at("generation").get<uint64_t>(), j.at("port").get<uint16_t>()};
-  if (type == "failed") return Failed{j.at("generation").get<uint64_t>(), read_failures(j.at("failures"), now)};
-  if (type == "succeeded") return Succeeded{j.at("generation").get<uint64_t>()};
+  if (type == "ready") return Ready{number<uint64_t>(j, "generation"), number<uint16_t>(j, "port")};
+  if (type == "failed") return Failed{number<uint64_t>(j, "generation"), read_failures(j.at("failures"), now)};
+  if (type == "succeeded") return Succeeded{number<uint64_t>(j, "generation")};
   if (type == "leave") return Leave{j.at("reason").get<std::string>()};
-  if (type == "beat") return Beat{j.at("sent_us").get<int64_t>(), j.at("age_us").get<int64_t>()};
+  if (type == "beat") {
+    from_micros(number<int64_t>(j, "sent_us"));
+    from_micros(number<int64_t>(j, "age_us"));
+    return Beat{number<int64_t>(j, "sent_us"), number<int64_t>(j, "age_us")};
+  }
   if (type == "where") {
-    return Where{j.at("epoch").get<uint64_t>(), j.at("round").get<uint64_t>(), j.at("incumbent").get<bool>(), j.at("seniority").get<uint64_t>()};
+    return Where{number<uint64_t>(j, "epoch"), number<uint64_t>(j, "round"), j.at("incumbent").get<bool>(), number<uint64_t>(j, "seniority")};
   }
   if (type == "view") return read_view(j, now);
   if (type == "refused") return Refused{j.at("reason").get<std::string>()};
   if (type == "moved") {
-    return Moved{j.at("host").get<std::string>(), j.at("port").get<uint16_t>(), j.at("epoch").get<uint64_t>(),
-                 j.at("round").get<uint64_t>(), AgentId{j.at("from").get<std::string>()}};
+    return Moved{j.at("host").get<std::string>(), number<uint16_t>(j, "port"), number<uint64_t>(j, "epoch"),
+                 number<uint64_t>(j, "round"), AgentId{j.at("from").get<std::string>()}};
   }
   throw Error(ErrorCode::kFailed, "a message of unknown type '" + type + "'");
 }
@@ -301,16 +325,6 @@ Message decode(std::string_view text, Instant now) {
     return read_message(json::parse(text), now);
   } catch (const json::exception& e) {
     throw Error(ErrorCode::kFailed, fmt::format("not a message of an agent: {}", e.what()));
-  }
-}
-
-std::string encode_legacy(const Legacy& legacy) { return legacy_json(legacy).dump(); }
-
-Legacy decode_legacy(std::string_view text) {
-  try {
-    return read_legacy(json::parse(text));
-  } catch (const json::exception& e) {
-    throw Error(ErrorCode::kFailed, fmt::format("the stored state of the rendezvous cannot be read: {}", e.what()));
   }
 }
 

@@ -68,10 +68,6 @@ std::string encode(const Message& message, Instant now);
 // Throws Error on anything that is not one of our messages.
 Message decode(std::string_view text, Instant now);
 
-// The part of a view that an outside store keeps for the next host.
-std::string encode_legacy(const Legacy& legacy);
-Legacy decode_legacy(std::string_view text);
-
 // Bound on the size of a frame; the largest message is a view with failures.
 inline constexpr size_t kMessageMax = 8 << 20;
 inline constexpr int kProtocol = 1;

@@ -367,19 +367,10 @@ TEST(WouldBeHosts, RankByEpochThenRoundThenOfficeThenAge) {
   }
 }
 
-TEST(StoredLegacy, ComesBackWhole) {
-  expect_same(decode_legacy(encode_legacy(some_view().legacy)), some_view().legacy);
-}
-
-TEST(StoredLegacy, JunkIsRefusedWithAnError) {
-  for (const char* junk : {"", "{}", "[]", "null", "{\"epoch\":\"x\"}", "\xff"})
-    EXPECT_THROW(decode_legacy(junk), Error);
-}
-
-TEST(StoredLegacy, CausesThatAreNotUtf8AreReplaced) {
-  Legacy legacy;
-  legacy.causes = {"rank 0 on caf\xe9: exit code 1"};
-  EXPECT_NO_THROW(decode_legacy(encode_legacy(legacy)));
+TEST(Wire, CausesThatAreNotUtf8AreReplaced) {
+  View view;
+  view.legacy.causes = {"rank 0 on caf\xe9: exit code 1"};
+  EXPECT_NO_THROW(decode(encode(view, Instant{}), Instant{}));
 }
 
 }  // namespace
