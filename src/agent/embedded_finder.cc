@@ -177,7 +177,8 @@ class EmbeddedFinder final : public Finder {
         if (result.failure->kind == ConnectFailure::Kind::kRefused) dead.add(last.host, last.host_in_round);
       }
       for (const Successor& next : last.successors) {
-        if (next.id == last.host || dead.has(next.id)) continue;
+        // The last host was asked above, unless it was this agent itself.
+        if ((next.id == last.host && next.id != context_.self) || dead.has(next.id)) continue;
         const Endpoint there{next.address, next.port};
         if (next.id == context_.self) {
           found_ = there;

@@ -153,7 +153,7 @@ class Group {
     c.generation = v.legacy.generation;
     c.round = v.legacy.round;
     c.round_size = v.legacy.round_size;
-    c.in_round = v.assignment.has_value();
+    c.in_round = v.in_round;
     c.running = c.in_round;
     c.seniority = v.seniority;
     c.restarts_used = v.legacy.restarts_used;

@@ -89,6 +89,7 @@ void Rendezvous::resume(Member& member, const MemberInfo& info, const Claim& cla
   const bool went_on = claim.round == round_ && (claim.running || claim.succeeded);
   if (phase_ == Phase::kRunning && member.round == round_ && !went_on) {
     gather(fmt::format("the agent on {} came back without its workers", info.host), now);
+    unexplained_stop_ = true;
   }
 }
 
@@ -120,8 +121,7 @@ void Rendezvous::admit(const MemberInfo& info, const Claim& claim, Instant now) 
     budget_ = RestartBudget(terms_.max_restarts, std::max(budget_.used(), claim.restarts_used));
   }
   const auto in_round = std::ranges::count_if(members_, [&](const auto& m) { return m.second.round == round_; });
-  const bool finishing = std::ranges::any_of(members_, [&](const auto& m) { return m.second.done == generation_; });
-  if (phase_ == Phase::kRunning && in_round < terms_.max_nodes && !finishing) {
+  if (phase_ == Phase::kRunning && in_round < terms_.max_nodes && !finishing_) {
     gather(fmt::format("an agent on {} joined", info.host), now);
   }
 }
@@ -161,6 +161,8 @@ void Rendezvous::failed(const AgentId& id, Generation generation, const std::vec
     const bool known = std::ranges::any_of(failures_, [&](const Failure& f) { return f.rank == failure.rank; });
     if (!known && failures_.size() < kFailuresMax) failures_.push_back(failure);
   }
+  // The workers that were missing had failed.
+  if (!first && std::exchange(unexplained_stop_, false)) failure_pending_ = true;
   if (!first) return;
   failure_pending_ = true;
   gather(failures.empty() ? "a worker failed" : "worker failed: " + describe(failures.front()), now);
@@ -173,6 +175,7 @@ void Rendezvous::succeeded(const AgentId& id, Generation generation, Instant now
   if (it == members_.end() || generation != round_) return;
   it->second.heard = now;
   it->second.done = generation;
+  finishing_ = true;
   end_if_all_done();
 }
 
@@ -230,17 +233,16 @@ void Rendezvous::tick(Instant now) {
       gone.emplace_back(id, Loss::kSilent);
     }
   }
-  losing_several_ = false;
-  end_if_all_done();
   if (phase_ == Phase::kRunning && !quorum_holds()) {
     // Half of the round or more is silent: they may be about to go on without us, so our workers stop first.
     gather("more than half of the agents are silent", now);
   }
   // All of them first: a round must not form with one that is lost in the same breath.
   losing_several_ = true;
-  for (const auto& [id, how] : gone) {
-    lose(id, how, how == Loss::kClosed ? "it closed the connection" : "silent for " + format_duration(terms_.heartbeat), now);
-  }
+  const std::string silent = "silent for " + format_duration(terms_.heartbeat);
+  for (const auto& [id, how] : gone) lose(id, how, how == Loss::kClosed ? "it closed the connection" : silent, now);
+  losing_several_ = false;
+  end_if_all_done();
   try_form(now);
 }
 

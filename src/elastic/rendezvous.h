@@ -171,6 +171,8 @@ class Rendezvous {
   Instant last_missing_{};  // when an agent was last lost that may live on elsewhere
   bool lost_while_gathering_ = false;
   bool failure_pending_ = false;
+  bool unexplained_stop_ = false;  // an agent came back without its workers and has not said why
+  bool finishing_ = false;         // an agent has ended the running round: nobody is admitted any more
   std::vector<Failure> failures_;    // of the last failed generation
   std::vector<std::string> causes_;  // what each restart was spent on, the last few
 

@@ -19,6 +19,7 @@ void Rendezvous::gather(const std::string& reason, Instant now) {
   gathering_since_ = now;
   not_before_ = now;
   lost_while_gathering_ = false;
+  unexplained_stop_ = false;
   reason_ = reason;
   note(Note::Kind::kGathering, reason);
 }
@@ -192,6 +193,7 @@ void Rendezvous::form(Instant now) {
   dead_ = {};
   missing_.clear();
   failures_.clear();
+  finishing_ = false;
   round_ids_.clear();
   for (size_t i = 0; i < round.size(); ++i) {
     Member& member = members_.at(round[i].id);

@@ -89,7 +89,7 @@ class Group {
     c.generation = v.legacy.generation;
     c.round = v.legacy.round;
     c.round_size = v.legacy.round_size;
-    c.in_round = v.assignment.has_value();
+    c.in_round = v.in_round;
     c.running = c.in_round;
     c.seniority = v.seniority;
     c.restarts_used = v.legacy.restarts_used;
@@ -371,7 +371,7 @@ TEST(Leaving, AMemberWhoseConnectionClosesIsGoneAtOnce) {
   g.machine.leaving(id("2"), "SIGTERM", g.now);
   g.ready({"1"});
   g.machine.disconnected(id("2"), Loss::kClosed, g.now);
-  EXPECT_EQ(g.phase(), Phase::kRunning);
+  EXPECT_EQ(g.phase(), Phase::kRunning) << g.view("1").reason;
   EXPECT_EQ(g.placed(), (Names{"1"}));
 }
 
