@@ -181,11 +181,12 @@ class EmbeddedFinder final : public Finder {
         if ((next.id == last.host && next.id != context_.self) || dead.has(next.id)) continue;
         const Endpoint there{next.address, next.port};
         if (next.id == context_.self) {
+          // On one machine the endpoint is free again: take it before a newcomer does. Asked before the role begins:
+          // nothing may come between that and our own connection.
+          const bool local = co_await world_.network.is_local(endpoint_.host);
           found_ = there;
           Rendezvous machine(last.legacy, lost_host(past), dead, world_.clock.now());
           role_.begin(std::move(machine), there, nullptr);
-          // On one machine the endpoint is free again: take it before a newcomer does.
-          const bool local = co_await world_.network.is_local(endpoint_.host);
           if (local) bind_endpoint();
           co_return role_.connect();
         }
