@@ -31,6 +31,10 @@ class Never(Exception):
     """What was waited for did not happen; the text goes into the table."""
 
 
+class NotStarted(Exception):
+    """The job to be measured did not come up: torchrun now and then cannot reach its own store. Tried again."""
+
+
 class Job:
     """Agents of one launcher in a folder of their own. Leaving the `with` block ends everything they started."""
 
@@ -61,15 +65,23 @@ class Job:
                             "TMPDIR": str(self.folder), MARK: self.mark}
         with open(self.folder / "output", "ab") as output:
             before = time.monotonic()
-            self.agents.append(subprocess.Popen([*COMMANDS[self.launcher], *flags, WORKER, self.folder, self.how], env=env,
-                                                stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                                                preexec_fn=die_with_parent))
+            agent = subprocess.Popen([*COMMANDS[self.launcher], *flags, WORKER, self.folder, self.how], env=env,
+                                     stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                                     preexec_fn=die_with_parent)
+        self.agents.append(agent)
         return before
 
     def join(self, nnodes, *flags):
         """Starts an agent that meets the others of this job."""
         return self.start("--nnodes", nnodes, "--rdzv_backend", "c10d", "--rdzv_endpoint", self.endpoint,
                           "--rdzv_id", "bench", *flags)
+
+    def ready(self, count, **fields):
+        """Waits for the start of the job, before the measurement begins."""
+        try:
+            self.wait(count, timeout=60, **fields)
+        except Never:
+            raise NotStarted((self.folder / "output").read_text()[-2000:]) from None
 
     def wait(self, count, timeout=120, key="main", after=0.0, **fields):
         """Waits for that many workers with these fields whose main ran after a moment; the time of the last."""
@@ -88,7 +100,8 @@ class Job:
 
     def children_of(self, agent):
         """The workers of an agent."""
-        return [line["pid"] for line in read_lines(self.folder / "workers.jsonl") if self._ancestor(line["pid"], agent.pid)]
+        pids = [line["pid"] for line in read_lines(self.folder / "workers.jsonl")]
+        return [pid for pid in pids if self._ancestor(pid, agent.pid)]
 
     @staticmethod
     def _ancestor(pid, ancestor):
@@ -141,13 +154,14 @@ def tuned(launcher, flags):
 def start(launcher):
     with Job(launcher) as job:
         before = job.start("--standalone", "--nproc_per_node", "2")
-        return job.wait(2) - before
+        job.ready(2)
+        return max(line["main"] for line in job.workers) - before
 
 
 def memory(launcher):
     with Job(launcher) as job:
         job.start("--standalone", "--nproc_per_node", "2")
-        job.wait(2)
+        job.ready(2)
         time.sleep(0.5)
         return launcher_mb(job)
 
@@ -162,7 +176,7 @@ def help_text(launcher):
 def worker_death(launcher, flags=(), how="plain", key="main"):
     with Job(launcher, how) as job:
         job.start("--standalone", "--nproc_per_node", "2", "--max_restarts", "1", *flags)
-        job.wait(2)
+        job.ready(2)
         time.sleep(1)  # both launchers watch by now
         before = time.monotonic()
         os.kill(job.workers[0]["pid"], signal.SIGKILL)
@@ -183,9 +197,10 @@ def torch_restart_warm(launcher):
         return torch_restart(launcher)
     with Job(launcher, "torch") as job:
         events = job.folder / "events"
-        job.start("--standalone", "--nproc_per_node", "2", "--max_restarts", "1", "--prewarm", "torch", "--events", str(events))
-        job.wait(2, key="imported")
-        wait_until(lambda: any(e["event"] == "prewarm" and e["state"] == "ready" for e in read_lines(events)), "the prewarm")
+        job.start("--standalone", "--nproc_per_node", "2", "--max_restarts", "1", "--prewarm", "torch",
+                  "--events", str(events))
+        job.ready(2, key="imported")
+        wait_until(lambda: "ready" in [line.get("state") for line in read_lines(events)], "the prewarmed interpreter")
         before = time.monotonic()
         os.kill(job.workers[0]["pid"], signal.SIGKILL)
         return job.wait(2, key="imported", after=before) - before
@@ -195,7 +210,7 @@ def join(launcher, flags=()):
     """From the start of the new agent to all mains of the larger group, which has room for still more."""
     with Job(launcher) as job:
         job.join("1:4", *flags)
-        job.wait(1)
+        job.ready(1)
         time.sleep(1)
         before = job.join("1:4", *flags)
         return job.wait(2, world=2) - before
@@ -211,9 +226,9 @@ def three_nodes(job, flags):
     time.sleep(0.2 if job.launcher == "rubato" else 3)  # so that the first agent is the host
     for _ in range(2):
         job.join("1:3", "--max_restarts", "3", *flags)
-    job.wait(3, world=3)
+    job.ready(3, world=3)
     if job.how == "talk":
-        job.wait(3, key="talking", world=3)
+        job.ready(3, key="talking", world=3)
     time.sleep(1)
 
 
@@ -250,7 +265,7 @@ def orphans(launcher):
     """Workers that are still there five seconds after their agent was SIGKILLed."""
     with Job(launcher) as job:
         job.start("--standalone", "--nproc_per_node", "2")
-        job.wait(2)
+        job.ready(2)
         job.agents[0].kill()
         job.agents[0].wait()
         time.sleep(5)
@@ -288,13 +303,14 @@ SILENT_LIMIT = 60
 
 
 def measure(function, launcher):
-    try:
-        return function(launcher)
-    except Never as never:
-        return str(never)
-    except AssertionError as failed:
-        print(f"  {launcher}: {failed}", file=sys.stderr)
-        return "failed"
+    for _ in range(3):
+        try:
+            return function(launcher)
+        except Never as never:
+            return str(never)
+        except (NotStarted, AssertionError) as failed:
+            print(f"  {launcher}, tried again: {failed}", file=sys.stderr)
+    return "failed"
 
 
 def in_turns(function, repeats, launchers):
@@ -308,9 +324,10 @@ def in_turns(function, repeats, launchers):
 
 
 def middle(samples):
-    """The median; a text ("never") wins over numbers."""
+    """The median; or the word ("never") that most of the samples are."""
     words = [sample for sample in samples if isinstance(sample, str)]
-    return words[0] if words else statistics.median(samples)
+    numbers = [sample for sample in samples if not isinstance(sample, str)]
+    return statistics.median(numbers) if len(numbers) > len(words) else words[0]
 
 
 def result(name, what, unit, samples):
@@ -319,7 +336,8 @@ def result(name, what, unit, samples):
     both_numbers = isinstance(theirs, (int, float)) and isinstance(ours, (int, float))
     ratio = theirs / ours if both_numbers and ours else None
     print(f"  {name}: " + ", ".join(f"{k} {show(v, unit)}" for k, v in medians.items()), file=sys.stderr, flush=True)
-    return {"name": name, "what": what, "unit": unit, "torchrun": theirs, "rubato": ours, "ratio": ratio, "samples": samples}
+    return {"name": name, "what": what, "unit": unit, "torchrun": theirs, "rubato": ours, "ratio": ratio,
+            "samples": samples}
 
 
 def run_rows(wanted, quick, launchers):
@@ -330,9 +348,11 @@ def run_rows(wanted, quick, launchers):
         repeats = {"torchrun": 1, "rubato": 1 if theirs == 1 else 3} if quick else {"torchrun": theirs, "rubato": ours}
         results.append(result(name, what, unit, in_turns(function, repeats, launchers)))
     for count in [] if wanted and "scale" not in wanted else [2, 8] if quick else SCALES:
-        samples = in_turns(lambda launcher: scale(launcher, count), {"torchrun": 1, "rubato": 1 if quick else 3}, launchers)
+        repeats = {"torchrun": 1, "rubato": 1 if quick else 3}
+        samples = in_turns(lambda launcher: scale(launcher, count), repeats, launchers)
         for index, (what, unit) in enumerate([("until all mains ran", "s"), ("memory of all", "MB")]):
-            column = {launcher: [v if isinstance(v, str) else v[index] for v in values] for launcher, values in samples.items()}
+            column = {launcher: [value if isinstance(value, str) else value[index] for value in values]
+                      for launcher, values in samples.items()}
             results.append(result(f"scale_{count}_{unit}", f"{count} agents on this host: {what}", unit, column))
     return results
 
@@ -350,16 +370,19 @@ def show(value, unit):
 def table(results):
     lines = ["| | torchrun | rubato | ratio |", "|---|---|---|---|"]
     for row in results:
-        ratio = f"{row['ratio']:.0f}×" if row["ratio"] and row["ratio"] >= 10 else f"{row['ratio']:.1f}×" if row["ratio"] else ""
-        lines.append(f"| {row['what']} | {show(row['torchrun'], row['unit'])} | {show(row['rubato'], row['unit'])} | {ratio} |")
+        ratio = f"{row['ratio']:.{0 if row['ratio'] >= 10 else 1}f}×" if row["ratio"] else ""
+        theirs, ours = show(row["torchrun"], row["unit"]), show(row["rubato"], row["unit"])
+        lines.append(f"| {row['what']} | {theirs} | {ours} | {ratio} |")
     return "\n".join(lines)
 
 
 def machine():
-    version = subprocess.run([PYTHON, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True).stdout
+    version = subprocess.run([PYTHON, "-c", "import torch; print(torch.__version__)"], capture_output=True,
+                             text=True).stdout
     cpu = [line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
     return {"cpu": cpu[0] if cpu else platform.machine(), "cores": os.cpu_count(), "kernel": platform.release(),
-            "torch": version.strip(), "load_before": os.getloadavg()[0], "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+            "torch": version.strip(), "load_before": os.getloadavg()[0],
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
 
 
 def main():

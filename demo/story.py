@@ -106,7 +106,8 @@ class Demo:
         self.type("rubato run … the same …                                                            # b")
         self.start("b")
         generation = max(self.running(name, 2)["generation"] for name in "ab")
-        self.say(f"   a group of 2 after {self.spawned('a', generation) - before:.2f} s; 1 s of it was the last call for a third", "32")
+        took = self.spawned("a", generation) - before
+        self.say(f"   a group of 2 after {took:.2f} s; 1 s of it was the last call for a third", "32")
         self.trains(2)
 
         self.say("A third agent joins the running training.", "1")
@@ -142,7 +143,7 @@ class Demo:
         resumed = [p["resumed"] for p in progress if "resumed" in p]
         loss = next(p["loss"] for p in progress if p.get("step") == STEPS)
         lost = len(steps) - STEPS
-        self.say(f"   loss {loss:.4f} after {STEPS} steps, in {len(resumed)} generations; steps done twice: {lost}", "32")
+        self.say(f"   loss {loss:.4f} after {STEPS} steps, {len(resumed)} generations; steps done twice: {lost}", "32")
         if abs(loss - RIGHT_LOSS) > 0.1 * RIGHT_LOSS:
             return self.failed(f"the loss is not that of an undisturbed training, {RIGHT_LOSS}")
         if resumed != sorted(resumed) or resumed[-1] == 0:

@@ -59,7 +59,8 @@ def main(folder, steps):
         optimizer.step()
         done += 1
         if rank == 0:
-            torch.save({"step": done, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, f"{checkpoint}.new")
+            state = {"step": done, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            torch.save(state, f"{checkpoint}.new")
             os.rename(f"{checkpoint}.new", checkpoint)
             tell(folder, step=done, world=world, loss=cross_entropy(model(x), y).item())
         time.sleep(0.03)  # a real step takes longer than this one

@@ -39,9 +39,9 @@ std::unique_ptr<Process> RealProcesses::spawn_warm(const SpawnSpec& spec, Stdio&
   return child;
 }
 
-void RealProcesses::prewarm(const PrewarmSpec& spec, std::function<void(std::string)> on_fallback) {
+void RealProcesses::prewarm(const PrewarmSpec& spec, std::function<void(std::string)> on_state) {
   zygote_.reset();
-  zygote_ = std::make_unique<Zygote>(runtime_, family_, spec, std::move(on_fallback));
+  zygote_ = std::make_unique<Zygote>(runtime_, family_, spec, std::move(on_state));
 }
 
 }  // namespace rubato::os

@@ -20,7 +20,7 @@ class RealProcesses final : public Processes {
   explicit RealProcesses(Runtime& runtime);
 
   std::unique_ptr<Process> spawn(const SpawnSpec& spec) override;
-  void prewarm(const PrewarmSpec& spec, std::function<void(std::string)> on_fallback) override;
+  void prewarm(const PrewarmSpec& spec, std::function<void(std::string)> on_state) override;
 
   const Family& family() const { return *family_; }
   const Zygote* zygote() const { return zygote_.get(); }  // null: none wanted

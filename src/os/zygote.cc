@@ -128,11 +128,11 @@ void Zygote::Worker::release() {
   [[maybe_unused]] const ssize_t written = ::send(go.get(), &byte, 1, MSG_NOSIGNAL);
 }
 
-Zygote::Zygote(Runtime& runtime, std::shared_ptr<Family> family, PrewarmSpec spec, Fallback on_fallback)
+Zygote::Zygote(Runtime& runtime, std::shared_ptr<Family> family, PrewarmSpec spec, StateChange on_state)
     : runtime_(runtime),
       family_(std::move(family)),
       spec_(std::move(spec)),
-      on_fallback_(std::move(on_fallback)),
+      on_state_(std::move(on_state)),
       token_(family_->next_process_token()),
       socket_(runtime.io()),
       hurry_(runtime, [this] {
@@ -244,6 +244,9 @@ void Zygote::on_line(const std::string& line) {
     turn_off(answer["refused"].get<std::string>());
   } else if (answer.contains("ready")) {
     state_ = State::kReady;
+    boost::asio::post(runtime_.io(), [this, alive = std::weak_ptr<int>(alive_)] {
+      if (!alive.expired() && on_state_) on_state_("");
+    });
   }
 }
 
@@ -271,7 +274,7 @@ void Zygote::turn_off(std::string reason) {
     interpreter_.reset();
     boost::system::error_code ignored;
     socket_.close(ignored);
-    if (on_fallback_) on_fallback_(reason);
+    if (on_state_) on_state_(reason);
   });
 }
 

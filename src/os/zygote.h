@@ -32,10 +32,10 @@ class Runtime;
 
 class Zygote {
  public:
-  using Fallback = std::function<void(std::string)>;
+  using StateChange = std::function<void(std::string)>;
 
-  // Starts the interpreter at once; `on_fallback` is called from the loop, never from here or from fork().
-  Zygote(Runtime& runtime, std::shared_ptr<Family> family, PrewarmSpec spec, Fallback on_fallback);
+  // Starts the interpreter at once; `on_state` is called from the loop, never from here or from fork().
+  Zygote(Runtime& runtime, std::shared_ptr<Family> family, PrewarmSpec spec, StateChange on_state);
   ~Zygote();
 
   struct Worker {
@@ -69,7 +69,7 @@ class Zygote {
   Runtime& runtime_;
   std::shared_ptr<Family> family_;
   PrewarmSpec spec_;
-  Fallback on_fallback_;
+  StateChange on_state_;
   State state_ = State::kStarting;
   std::string token_;
   std::unique_ptr<ChildProcess> interpreter_;

@@ -34,7 +34,9 @@ class ZygoteTest : public ProcessFixture {
 
   void start_prewarm(const PythonMain& main, std::vector<std::string> modules = {"json"}) {
     PrewarmSpec prewarm{.interpreter = python(), .modules = std::move(modules), .env = own_environment(), .main = main};
-    processes.prewarm(prewarm, [this](std::string why) { reasons.push_back(std::move(why)); });
+    processes.prewarm(prewarm, [this](std::string why) {
+      if (!why.empty()) reasons.push_back(std::move(why));
+    });
   }
   bool prewarm(const PythonMain& main, std::vector<std::string> modules = {"json"}) {
     start_prewarm(main, std::move(modules));
@@ -249,14 +251,18 @@ TEST_F(ZygoteTest, RefusesAModuleThatCannotBeImported) {
 
 TEST_F(ZygoteTest, RefusesAnInterpreterThatIsNotThere) {
   PrewarmSpec spec{.interpreter = {"/no/python"}, .modules = {"json"}, .env = own_environment(), .main = script("")};
-  processes.prewarm(spec, [this](std::string why) { reasons.push_back(std::move(why)); });
+  processes.prewarm(spec, [this](std::string why) {
+    if (!why.empty()) reasons.push_back(std::move(why));
+  });
   EXPECT_TRUE(turn_until([this] { return !reasons.empty(); }));
   EXPECT_EQ(reasons.front(), "cannot run '/no/python': No such file or directory");
 }
 
 TEST_F(ZygoteTest, RefusesAProgramThatIsNotPython) {
   PrewarmSpec spec{.interpreter = python(), .modules = {"json"}, .env = own_environment(), .main = std::nullopt};
-  processes.prewarm(spec, [this](std::string why) { reasons.push_back(std::move(why)); });
+  processes.prewarm(spec, [this](std::string why) {
+    if (!why.empty()) reasons.push_back(std::move(why));
+  });
   EXPECT_TRUE(turn_until([this] { return !reasons.empty(); }));
   EXPECT_EQ(reasons.front(), "the program is not Python");
 }
@@ -297,7 +303,9 @@ TEST_F(ZygoteTest, RefusesWhenAnImportStartedAThread) {
                "name='ticker').start()\n");
   PrewarmSpec spec{.interpreter = python(), .modules = {"threaded"}, .env = own_environment(), .main = script("")};
   spec.env.push_back("PYTHONPATH=" + (folder / "lib"));
-  processes.prewarm(spec, [this](std::string why) { reasons.push_back(std::move(why)); });
+  processes.prewarm(spec, [this](std::string why) {
+    if (!why.empty()) reasons.push_back(std::move(why));
+  });
   EXPECT_TRUE(turn_until([this] { return !reasons.empty(); }));
   EXPECT_EQ(reasons.front(), "the imports started a thread (ticker), which a fork would lose");
 }
@@ -316,7 +324,9 @@ TEST_F(ZygoteTest, RefusesWhenAnImportInitialisedCuda) {
     folder.write("lib/eager.py", text);
     PrewarmSpec spec{.interpreter = python(), .modules = {"eager"}, .env = own_environment(), .main = script("")};
     spec.env.push_back("PYTHONPATH=" + (folder / "lib"));
-    processes.prewarm(spec, [this](std::string why) { reasons.push_back(std::move(why)); });
+    processes.prewarm(spec, [this](std::string why) {
+      if (!why.empty()) reasons.push_back(std::move(why));
+    });
     EXPECT_TRUE(turn_until([this] { return !reasons.empty(); }));
     EXPECT_NE(reasons.front().find("does not survive a fork"), std::string::npos) << reasons.front();
   }

@@ -191,16 +191,20 @@ std::unique_ptr<Process> ProgramProcesses::spawn(const SpawnSpec& spec) {
   return std::make_unique<SimWorker>(registry_, host_, spec, warm_ && spec.warm.has_value());
 }
 
-void ProgramProcesses::prewarm(const PrewarmSpec&, std::function<void(std::string)> on_fallback) {
-  on_fallback_ = std::move(on_fallback);
+void ProgramProcesses::prewarm(const PrewarmSpec&, std::function<void(std::string)> on_state) {
+  on_state_ = std::move(on_state);
   host_.loop.arm(warming_, host_.loop.now() + registry_.prewarm_delay);
 }
 
 void ProgramProcesses::warmed() {
   warm_ = registry_.prewarm_fails.empty();
-  if (warm_ || !host_.life.running) return;
+  if (!host_.life.running) return;
+  if (warm_) {
+    if (on_state_) on_state_("");
+    return;
+  }
   registry_.network().simulator().mark("worker.prewarm_fails");
-  if (on_fallback_) on_fallback_(registry_.prewarm_fails);
+  if (on_state_) on_state_(registry_.prewarm_fails);
 }
 
 }  // namespace rubato::sim

@@ -80,7 +80,7 @@ class ProgramProcesses final : public Processes {
       : registry_(registry), host_(host), warming_(*this, &ProgramProcesses::warmed) {}
 
   std::unique_ptr<Process> spawn(const SpawnSpec& spec) override;
-  void prewarm(const PrewarmSpec& spec, std::function<void(std::string)> on_fallback) override;
+  void prewarm(const PrewarmSpec& spec, std::function<void(std::string)> on_state) override;
 
  private:
   void warmed();
@@ -88,7 +88,7 @@ class ProgramProcesses final : public Processes {
   WorkerRegistry& registry_;
   const ProcessHost host_;
   Due<ProgramProcesses> warming_;
-  std::function<void(std::string)> on_fallback_;
+  std::function<void(std::string)> on_state_;
   bool warm_ = false;
 };
 

@@ -79,8 +79,9 @@ class Processes {
   virtual std::unique_ptr<Process> spawn(const SpawnSpec& spec) = 0;
 
   // Starts the interpreter that later warm spawns are forked from. Returns at once: until it is ready, and if it
-  // cannot be used, spawns are cold. The reason for "cannot" goes to `on_fallback`, once.
-  virtual void prewarm(const PrewarmSpec& spec, std::function<void(std::string)> on_fallback) = 0;
+  // cannot be used, spawns are cold. `on_state` gets "" when it is ready (again after each restart of it), and the
+  // reason, once, when it is given up.
+  virtual void prewarm(const PrewarmSpec& spec, std::function<void(std::string)> on_state) = 0;
 };
 
 }  // namespace rubato

@@ -58,8 +58,9 @@ class Contract(harness.Case):
 
     def test_static_environment(self):
         """Without a backend's name, as most people type it."""
-        theirs, ours = self.both("--nnodes=1", "--node_rank=0", "--master_addr=127.0.0.1", f"--master_port={free_port()}",
-                                 "--nproc_per_node=2", "--role=trainer", "--rdzv_id=abc", ENV_DUMP, count=2)
+        theirs, ours = self.both("--nnodes=1", "--node_rank=0", "--master_addr=127.0.0.1",
+                                 f"--master_port={free_port()}", "--nproc_per_node=2", "--role=trainer",
+                                 "--rdzv_id=abc", ENV_DUMP, count=2)
         self.assert_same_env(theirs, ours, [])
 
     def test_two_nodes_environment(self):
@@ -75,8 +76,9 @@ class Contract(harness.Case):
         port = free_port()
         agents = []
         for node in (1, 0):
-            agents.append(self.agent("--nnodes", 2, "--nproc-per-node", 2, "--node-rank", node, "--rdzv-backend", "static",
-                                     "--master-addr", "127.0.0.1", "--master-port", port, harness.STEPS, self.folder))
+            agents.append(self.agent("--nnodes", 2, "--nproc-per-node", 2, "--node-rank", node,
+                                     "--rdzv-backend", "static", "--master-addr", "127.0.0.1", "--master-port", port,
+                                     harness.STEPS, self.folder))
         lines = self.wait_for_workers(4)
         self.assertEqual(sorted((line["rank"], line["group_rank"], line["local_rank"]) for line in lines),
                          [(0, 0, 0), (1, 0, 1), (2, 1, 0), (3, 1, 1)])
@@ -185,7 +187,9 @@ class Contract(harness.Case):
     def test_tee_keeps_every_byte(self):
         """A worker that writes faster than anybody reads, and not only text."""
         script = self.folder / "flood.py"
-        script.write_text("import sys\nfor n in range(20000):\n    sys.stdout.buffer.write(b'%d \\xff\\x00 ' % n + b'x' * 100 + b'\\n')\n")
+        script.write_text("import sys\n"
+                          "for n in range(20000):\n"
+                          "    sys.stdout.buffer.write(b'%d \\xff\\x00 ' % n + b'x' * 100 + b'\\n')\n")
         logs = self.folder / "logs"
         agent = self.agent("--standalone", "--log-dir", logs, "-t", "1", script)
         self.assertEqual(agent.finish(), 0, agent.story())
@@ -196,8 +200,8 @@ class Contract(harness.Case):
         self.assertEqual(shown, [b"[default0]:" + line for line in wanted])
 
     def test_events_on_stdout(self):
-        agent = self._start([harness.RUBATO, "run", "--standalone", "--events", "-", "-r", "3", str(SCRIPTS / "streams.py")],
-                            "stdout_events", None, None)
+        agent = self._start([harness.RUBATO, "run", "--standalone", "--events", "-", "-r", "3",
+                             str(SCRIPTS / "streams.py")], "stdout_events", None, None)
         self.assertEqual(agent.finish(), 0, agent.story())
         events = [json.loads(line)["event"] for line in agent.stdout.splitlines()]
         self.assertEqual((events[0], events[-1]), ("agent_start", "end"))
@@ -209,7 +213,8 @@ class Contract(harness.Case):
 
     def test_each_attempt_has_its_logs(self):
         logs = self.folder / "logs"
-        agent = self.agent("--standalone", "--max-restarts", 1, "--log-dir", logs, "-r", "3", SCRIPTS / "fail.py", 0, "record")
+        agent = self.agent("--standalone", "--max-restarts", 1, "--log-dir", logs, "-r", "3",
+                           SCRIPTS / "fail.py", 0, "record")
         self.assertEqual(agent.finish(), 1, agent.story())
         self.assertEqual(self.tree(logs), [f"attempt_{n}/0/{name}" for n in (0, 1)
                                            for name in ("error.json", "stderr.log", "stdout.log")])

@@ -11,8 +11,8 @@ class EtcdRendezvous(harness.Case):
         for member in members:
             member.wait_until_ready()
         endpoint = ",".join(member.endpoint for member in members)
-        return [self.agent("--rdzv-backend", "etcd", "--rdzv-endpoint", endpoint, "--rdzv-id", "job", "--nnodes", nnodes,
-                           *args, STEPS, self.folder) for _ in range(count)]
+        return [self.agent("--rdzv-backend", "etcd", "--rdzv-endpoint", endpoint, "--rdzv-id", "job",
+                           "--nnodes", nnodes, *args, STEPS, self.folder) for _ in range(count)]
 
     def test_two_agents_meet(self):
         agents = self.start(self.etcd(), 2, "2", "--nproc-per-node", 2)

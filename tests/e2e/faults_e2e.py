@@ -11,7 +11,7 @@ from harness import SCRIPTS, STEPS, free_port, wait_until
 
 class Faults(harness.Case):
     def start(self, count, nnodes, *args):
-        """Agents whose first common generation runs; the host is first, the others in the order of their group ranks."""
+        """Agents whose first common generation runs; the host is first, the others in the order of their ranks."""
         agents = self.group(count, nnodes, *args)
         ranks = {agent.running(count)["group_rank"]: agent for agent in agents}
         agents = [ranks[n] for n in sorted(ranks)]
@@ -177,7 +177,8 @@ class Faults(harness.Case):
 
     def test_restart_ends_the_whole_family(self):
         """When one worker dies, the children of all go with it."""
-        agent = self.agent("--standalone", "--nproc-per-node", 2, "--max-restarts", 1, SCRIPTS / "family.py", self.folder)
+        agent = self.agent("--standalone", "--nproc-per-node", 2, "--max-restarts", 1,
+                           SCRIPTS / "family.py", self.folder)
         families = [wait_until(lambda: (self.folder / f"family.{rank}").exists() and
                                (self.folder / f"family.{rank}").read_text().split(), agent.story) for rank in range(2)]
         generation = agent.running(2)["generation"]

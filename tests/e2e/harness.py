@@ -318,7 +318,8 @@ class Lan:
 
     def _cable(self, case, n):
         host = Host(self._namespace(case), f"10.77.0.{n}")
-        self._switch.run("ip", "link", "add", f"port{n}", "type", "veth", "peer", "name", "eth0", "netns", str(host.pid))
+        self._switch.run("ip", "link", "add", f"port{n}", "type", "veth",
+                         "peer", "name", "eth0", "netns", str(host.pid))
         self._switch.run("ip", "link", "set", f"port{n}", "master", "switch", "up")
         host.run("ip", "link", "set", "lo", "up")
         host.run("ip", "addr", "add", f"{host.address}/24", "dev", "eth0")

@@ -12,12 +12,15 @@ class Network(harness.Case):
         self.hosts = self.net.hosts
         agents = []
         for host in self.hosts:
-            agents.append(self.agent("--nnodes", nnodes, "--rdzv-endpoint", f"{self.hosts[0].address}:{PORT}", "--rdzv-id", "job",
-                                     "--heartbeat", "1s", "--max-restarts", 0, *args, STEPS, self.folder, host=host))
+            agents.append(self.join(nnodes, host, "--max-restarts", 0, *args))
             agents[-1].wait_for("joined" if len(agents) > 1 else "hosting")
         before = max(agent.running(count)["generation"] for agent in agents)
         self.wait_for_workers(count, lambda line: line["world"] == count)
         return agents, before
+
+    def join(self, nnodes, host, *args):
+        return self.agent("--nnodes", nnodes, "--rdzv-endpoint", f"{self.hosts[0].address}:{PORT}", "--rdzv-id", "job",
+                          "--heartbeat", "1s", *args, STEPS, self.folder, host=host)
 
     def address_of_master(self, agents, running):
         """The running event's master address must be the address of the agent with group rank 0."""
@@ -110,12 +113,11 @@ class Network(harness.Case):
         self.finish(agents[1:])
 
     def test_newcomer_after_a_takeover(self):
-        """The host of the endpoint is gone for good; its successor is found through the group that a newcomer can reach."""
+        """Who asks at the endpoint finds the group, although another agent hosts it now."""
         agents, before = self.start(3, "1:3")
         agents[0].kill()
         again = max(agent.running(2, after=before)["generation"] for agent in agents[1:])
-        newcomer = self.agent("--nnodes", "1:3", "--rdzv-endpoint", f"{self.hosts[0].address}:{PORT}", "--rdzv-id", "job",
-                              "--heartbeat", "1s", STEPS, self.folder, host=self.hosts[0])
+        newcomer = self.join("1:3", self.hosts[0])
         newcomer.running(3)
         for agent in agents[1:]:
             agent.running(3, after=again)

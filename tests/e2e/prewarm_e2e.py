@@ -11,7 +11,7 @@ from harness import SCRIPTS, STEPS, wait_until
 
 class Prewarm(harness.Case):
     def restarted(self, prewarm, *program, nproc=1, flags=()):
-        """Runs the program until its first restart is spawned (warm, if prewarm is given); the agent and those spawns."""
+        """Runs the program until its first restart, which must be warm if prewarm is given; the agent, those spawns."""
         warm = ["--prewarm", prewarm] if prewarm else []
         agent = self.agent("--standalone", "--nproc-per-node", nproc, "--max-restarts", 1, *warm, *flags, *program)
         if prewarm:
@@ -128,7 +128,8 @@ class Prewarm(harness.Case):
 
     def test_module_that_fails(self):
         (self.folder / "broken.py").write_text("raise RuntimeError('broken for a test')\n")
-        self.fallback("--prewarm", "broken", STEPS, self.folder, reason="broken for a test", env={"PYTHONPATH": str(self.folder)})
+        self.fallback("--prewarm", "broken", STEPS, self.folder, reason="broken for a test",
+                      env={"PYTHONPATH": str(self.folder)})
 
     def test_script_shadows_a_module(self):
         """Cold, the script would import its neighbour decimal.py; a warm start would give it the library's."""

@@ -135,13 +135,13 @@ class Words(harness.Case):
     def test_unreachable_endpoint(self):
         """Nobody has that address: the error tells it, and where it was tried from."""
         host = self.lan(1).hosts[0]
-        self.refused("--nnodes", 2, "--rdzv-endpoint", "10.77.0.9:29400", "--rdzv-conf", "join_timeout=2", STEPS, self.folder,
-                     code=1, says=["10.77.0.9:29400", host.address], host=host)
+        self.refused("--nnodes", 2, "--rdzv-endpoint", "10.77.0.9:29400", "--rdzv-conf", "join_timeout=2",
+                     STEPS, self.folder, code=1, says=["10.77.0.9:29400", host.address], host=host)
 
     def test_no_route(self):
         host = self.lan(1).hosts[0]
-        self.refused("--nnodes", 2, "--rdzv-endpoint", "10.88.0.9:29400", "--rdzv-conf", "join_timeout=2", STEPS, self.folder,
-                     code=1, says=["10.88.0.9:29400"], host=host)
+        self.refused("--nnodes", 2, "--rdzv-endpoint", "10.88.0.9:29400", "--rdzv-conf", "join_timeout=2",
+                     STEPS, self.folder, code=1, says=["10.88.0.9:29400"], host=host)
 
     def test_unknown_name(self):
         host = self.lan(1).hosts[0]  # without a way to a name server
@@ -151,8 +151,8 @@ class Words(harness.Case):
     def test_too_few_come(self):
         """The group does not fill up: the error tells how many are there and how many are needed."""
         port = free_port()
-        self.refused("--nnodes", 3, "--rdzv-endpoint", f"localhost:{port}", "--rdzv-conf", "join_timeout=2", STEPS, self.folder,
-                     code=1, says=["1", "3", "join_timeout"])
+        self.refused("--nnodes", 3, "--rdzv-endpoint", f"localhost:{port}", "--rdzv-conf", "join_timeout=2",
+                     STEPS, self.folder, code=1, says=["1", "3", "join_timeout"])
 
     # The key.
 
@@ -161,10 +161,12 @@ class Words(harness.Case):
         for name in ("right", "wrong"):
             (self.folder / name).write_text(f"the {name} key, long enough to be one\n")
             os.chmod(self.folder / name, 0o600)
-        flags = ["--nnodes", "1:2", "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", "job", "--rdzv-conf", "join_timeout=3"]
+        flags = ["--nnodes", "1:2", "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", "job",
+                 "--rdzv-conf", "join_timeout=3"]
         first = self.agent(*flags, "--rdzv-key-file", self.folder / "right", STEPS, self.folder)
         first.wait_for("hosting")
-        self.refused(*flags, "--rdzv-key-file", self.folder / "wrong", STEPS, self.folder, code=1, says=[str(port), "key"])
+        self.refused(*flags, "--rdzv-key-file", self.folder / "wrong", STEPS, self.folder, code=1,
+                     says=[str(port), "key"])
         self.refused(*flags, STEPS, self.folder, code=1, says=[str(port), "key"])
         second = self.agent(*flags, "--rdzv-key-file", self.folder / "right", STEPS, self.folder)
         second.running(2)
@@ -180,7 +182,8 @@ class Words(harness.Case):
         self.finish([first])
 
     def test_missing_key_file(self):
-        self.refused("--standalone", "--rdzv-key-file", "/no/such/key", STEPS, self.folder, code=2, says=["/no/such/key"])
+        self.refused("--standalone", "--rdzv-key-file", "/no/such/key", STEPS, self.folder, code=2,
+                     says=["/no/such/key"])
 
 
 if __name__ == "__main__":

@@ -29,7 +29,8 @@ def view():
         spawned = pool.map(double, [21])
     return {
         "name": __name__,
-        "main": [main.__dict__ is globals(), main.__file__, main.__doc__ == __doc__, getattr(main.__spec__, "name", None), main.__package__],
+        "main": [main.__dict__ is globals(), main.__file__, main.__doc__ == __doc__, main.__package__,
+                 getattr(main.__spec__, "name", None)],
         "argv": sys.argv,
         "path": sys.path,
         "executable": sys.executable,
@@ -40,12 +41,14 @@ def view():
         "signals": {number.name: str(signal.getsignal(number)).split(" at ")[0] for number in signal.Signals
                     if number not in (signal.SIGKILL, signal.SIGSTOP)},
         "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
-        "limits": {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")},
+        "limits": {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource)
+                   if name.startswith("RLIMIT_")},
         "cwd": os.getcwd(),
         "umask": os.umask(0o022),
         "leads_its_group": os.getpgid(0) == os.getpid(),
         "threads": threading.active_count(),
-        "open_files": sorted(fd for fd in map(int, os.listdir("/proc/self/fd")) if fd > 2 and os.path.exists(f"/proc/self/fd/{fd}")),
+        "open_files": sorted(fd for fd in map(int, os.listdir("/proc/self/fd"))
+                             if fd > 2 and os.path.exists(f"/proc/self/fd/{fd}")),
         "streams": [os.path.basename(os.readlink(f"/proc/self/fd/{fd}")) for fd in range(3)],
         "unbuffered": sys.stdout.write_through,
         "env": {name: value for name, value in os.environ.items() if not name.startswith("RUBATO_") and name not in
