@@ -200,7 +200,8 @@ def torch_restart_warm(launcher):
         job.start("--standalone", "--nproc_per_node", "2", "--max_restarts", "1", "--prewarm", "torch",
                   "--events", str(events))
         job.ready(2, key="imported")
-        wait_until(lambda: "ready" in [line.get("state") for line in read_lines(events)], "the prewarmed interpreter")
+        wait_until(lambda: "ready" in [line.get("state") for line in read_lines(events)], "the prewarmed interpreter",
+                   timeout=20)
         before = time.monotonic()
         os.kill(job.workers[0]["pid"], signal.SIGKILL)
         return job.wait(2, key="imported", after=before) - before
@@ -308,8 +309,11 @@ def measure(function, launcher):
             return function(launcher)
         except Never as never:
             return str(never)
-        except (NotStarted, AssertionError) as failed:
-            print(f"  {launcher}, tried again: {failed}", file=sys.stderr)
+        except NotStarted as failed:
+            print(f"  {launcher} did not start: {failed}", file=sys.stderr)
+        except AssertionError as failed:
+            print(f"  {launcher}: {failed}", file=sys.stderr)
+            break
     return "failed"
 
 

@@ -83,7 +83,7 @@ void Rendezvous::try_form(Instant now) {
   if (why.empty()) {
     form(now);
   } else if (now >= gathering_since_ + terms_.join_timeout) {
-    end(false, fmt::format("{}, after waiting {}", why, format_duration(terms_.join_timeout)));
+    end(false, fmt::format("{}, after waiting {} (join_timeout)", why, format_duration(terms_.join_timeout)));
   } else if (why != reason_) {
     reason_ = why;
     ++details_;

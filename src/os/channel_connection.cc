@@ -12,6 +12,7 @@
 #include <deque>
 
 #include "os/channel_tls.h"
+#include "os/interfaces.h"
 
 namespace rubato::os {
 
@@ -321,9 +322,10 @@ struct AttemptGuard {
 };
 
 ConnectFailure explain(const Attempt& attempt, const std::string& name, const tcp::endpoint& address, Duration waited) {
-  error_code ignored;
   const std::string shown = name == plain(address.address()) ? "" : " (" + plain(address.address()) + ")";
-  const std::string what = fmt::format("connect to {}:{}{}", name, address.port(), shown);
+  const std::string source = source_towards(address.address());
+  const std::string from = source.empty() ? ", to which there is no route" : " from " + source;
+  const std::string what = fmt::format("connect to {}:{}{}{}", name, address.port(), shown, from);
   using Kind = ConnectFailure::Kind;
   if (!attempt.finished) {
     const char* step = attempt.connected ? ": connected, but it does not answer as an agent would" : ": no answer";

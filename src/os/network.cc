@@ -2,8 +2,6 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -15,6 +13,7 @@
 
 #include "os/channel_connection.h"
 #include "os/http_client.h"
+#include "os/interfaces.h"
 
 namespace rubato::os {
 
@@ -60,31 +59,6 @@ Task<Addresses> resolve(Runtime& runtime, std::string host) {
   }
   std::function<Addresses()> work = [host] { return look_up(host); };
   co_return co_await runtime.offload(std::move(work));
-}
-
-struct Interface {
-  std::string name;
-  boost::asio::ip::address address;
-};
-
-std::vector<Interface> interfaces() {
-  std::vector<Interface> found;
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return found;
-  for (const ifaddrs* entry = list; entry; entry = entry->ifa_next) {
-    if (!entry->ifa_addr || !(entry->ifa_flags & IFF_UP)) continue;
-    if (entry->ifa_addr->sa_family == AF_INET) {
-      const auto* in = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
-      found.push_back({entry->ifa_name, boost::asio::ip::address_v4(ntohl(in->sin_addr.s_addr))});
-    } else if (entry->ifa_addr->sa_family == AF_INET6) {
-      const auto* in6 = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
-      boost::asio::ip::address_v6::bytes_type bytes;
-      std::copy_n(in6->sin6_addr.s6_addr, bytes.size(), bytes.begin());
-      found.push_back({entry->ifa_name, boost::asio::ip::address_v6(bytes)});
-    }
-  }
-  freeifaddrs(list);
-  return found;
 }
 
 // Bridges and tunnels of container engines: no other machine reaches us there.
