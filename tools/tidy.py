@@ -147,7 +147,7 @@ class Source:
 
     @property
     def is_test(self):
-        return self.path.startswith("tests/") or os.path.splitext(self.path)[0].endswith("_test")
+        return self.path.startswith("tests/") or os.path.splitext(self.path)[0].endswith(("_test", "_testing"))
 
     def text_at(self, index):
         return self.tokens[index].text if 0 <= index < len(self.tokens) else ""

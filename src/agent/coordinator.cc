@@ -198,9 +198,8 @@ Task<bool> Coordinator::publish() {
 void Coordinator::write_notes() {
   for (const Note& note : machine_.take_notes()) {
     if (note.kind == Note::Kind::kJoined) {
-      events_.write("member_joined", {{"member", note.member.id.value},
-                                      {"host", note.member.host},
-                                      {"nproc", note.member.nproc}});
+      events_.write("member_joined",
+                    {{"member", note.member.id.value}, {"host", note.member.host}, {"nproc", note.member.nproc}});
     } else if (note.kind == Note::Kind::kLost || note.kind == Note::Kind::kLeft) {
       events_.write("member_lost",
                     {{"member", note.member.id.value}, {"host", note.member.host}, {"reason", note.reason}});

@@ -53,7 +53,8 @@ class EmbeddedFinder final : public Finder {
   }
 
   void following(const View& view) override {
-    if (!role_.active()) doorway_.point_to(Moved{found_.host, found_.port, view.legacy.epoch, view.legacy.round, context_.self});
+    if (!role_.active())
+      doorway_.point_to(Moved{found_.host, found_.port, view.legacy.epoch, view.legacy.round, context_.self});
   }
   void settled(const View& view) override {
     following(view);
@@ -143,8 +144,8 @@ class EmbeddedFinder final : public Finder {
 
   Error unreachable(const ConnectFailure& failure, int attempts, bool local) const {
     const std::string where = to_string(endpoint_);
-    const std::string tried = fmt::format("{} ({} tries in {})", failure.words, attempts,
-                                          format_duration(context_.terms.join_timeout));
+    const std::string tried =
+        fmt::format("{} ({} tries in {})", failure.words, attempts, format_duration(context_.terms.join_timeout));
     switch (failure.kind) {
       case ConnectFailure::Kind::kRejected:
         return Error(ErrorCode::kConflict, failure.words, where,

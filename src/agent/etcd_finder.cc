@@ -81,7 +81,8 @@ class EtcdFinder final : public Finder {
     if (role_.active() && !role_.coordinator().incumbent()) return;
     last_ = view;
     if (!role_.active()) last_host_ = found_;
-    if (!role_.active()) doorway_.point_to(Moved{found_.host, found_.port, view.legacy.epoch, view.legacy.round, context_.self});
+    if (!role_.active())
+      doorway_.point_to(Moved{found_.host, found_.port, view.legacy.epoch, view.legacy.round, context_.self});
   }
   Endpoint found() const override { return found_; }
   uint16_t peer_port() const override { return peer_port_; }
@@ -252,8 +253,8 @@ class EtcdFinder final : public Finder {
         role_.end();
         co_return;
       }
-      const Instant next = world_.clock.now() < renewed_ + fence_after(ttl_) ? renewed_ + ttl_ / 4
-                                                                             : world_.clock.now() + kDoubtPoll;
+      const Instant next =
+          world_.clock.now() < renewed_ + fence_after(ttl_) ? renewed_ + ttl_ / 4 : world_.clock.now() + kDoubtPoll;
       co_await Sleep(world_.clock.loop(), std::max(next, world_.clock.now() + kDoubtPoll));
     }
   }

@@ -58,9 +58,9 @@ class Finder {
 // A would-be host, or one that has just taken over, looks after the agents of the last view that have not come to it:
 // a refused connection proves that an agent is dead, and another host may answer, there or at `endpoint`. Null, or who
 // hosts instead.
-Task<std::optional<elastic::Moved>> look_around(World& world, const ChannelKey& key, AgentId self,
-                                                elastic::View last, std::optional<Endpoint> host,
-                                                std::optional<Endpoint> endpoint, HostRole& role);
+Task<std::optional<elastic::Moved>> look_around(World& world, const ChannelKey& key, AgentId self, elastic::View last,
+                                                std::optional<Endpoint> host, std::optional<Endpoint> endpoint,
+                                                HostRole& role);
 
 struct FinderContext {
   World& world;

@@ -6,8 +6,7 @@
 
 namespace rubato::agent {
 
-HostRole::HostRole(World& world, AgentId self, ChannelKey key, std::string run_id, EventLog& events,
-                   Doorway& doorway)
+HostRole::HostRole(World& world, AgentId self, ChannelKey key, std::string run_id, EventLog& events, Doorway& doorway)
     : world_(world),
       self_(std::move(self)),
       key_(std::move(key)),
@@ -20,8 +19,8 @@ HostRole::HostRole(World& world, AgentId self, ChannelKey key, std::string run_i
 void HostRole::begin(elastic::Rendezvous machine, Endpoint address, Coordinator::Confirm confirm) {
   end();
   address_ = std::move(address);
-  coordinator_ = std::make_unique<Coordinator>(world_, self_, key_, run_id_, std::move(machine), std::move(confirm),
-                                               events_);
+  coordinator_ =
+      std::make_unique<Coordinator>(world_, self_, key_, run_id_, std::move(machine), std::move(confirm), events_);
   coordinator_->set_address(address_);
   events_.write("hosting", {{"epoch", coordinator_->legacy().epoch}, {"address", to_string(address_)}});
   doorway_.serve(*coordinator_);

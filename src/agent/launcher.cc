@@ -193,12 +193,13 @@ void Launcher::announce(const View& view) {
                                 {"restarts", legacy.restarts_used}});
       if (spec_.max_nodes > 1 || legacy.generation > 1) {
         const int first = view.assignment->first_rank;
-        const std::string ranks =
-            spec_.nproc == 1 ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, first + spec_.nproc - 1);
+        const std::string ranks = spec_.nproc == 1 ? fmt::format("rank {}", first)
+                                                   : fmt::format("ranks {}-{}", first, first + spec_.nproc - 1);
         say(fmt::format("generation {}: {}; this agent has {}", legacy.generation, view.reason, ranks));
       }
       break;
-    case Phase::kEnded: break;
+    case Phase::kEnded:
+      break;
   }
 }
 
@@ -224,9 +225,15 @@ void Launcher::follow() {
                           workers_.state() == WorkerGroup::State::kSucceeded);
   if (!view_ || failure_) return;
   switch (view_->phase) {
-    case Phase::kGathering: follow_gathering(); break;
-    case Phase::kRunning: follow_running(); break;
-    case Phase::kEnded: workers_.stop(SIGTERM, spec_.grace); break;
+    case Phase::kGathering:
+      follow_gathering();
+      break;
+    case Phase::kRunning:
+      follow_running();
+      break;
+    case Phase::kEnded:
+      workers_.stop(SIGTERM, spec_.grace);
+      break;
   }
 }
 
@@ -306,7 +313,9 @@ Task<Outcome> Launcher::finish() {
   if (temporary_logs_ && succeeded) {
     world_.files.remove_tree(log_folder_.substr(0, log_folder_.rfind('/')));
   }
-  events_.write("end", {{"outcome", result.signal ? "signal" : succeeded ? "succeeded" : "failed"},
+  events_.write("end", {{"outcome", result.signal ? "signal"
+                                    : succeeded   ? "succeeded"
+                                                  : "failed"},
                         {"exit_code", result.signal ? 128 + result.signal : result.exit_code},
                         {"restarts", view_ ? view_->legacy.restarts_used : 0}});
   if (failure_ && signal_ == 0) throw *failure_;

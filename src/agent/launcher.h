@@ -20,10 +20,10 @@ struct LaunchContext {
   World& world;
   LaunchSpec spec;
   ChannelKey key;
-  std::string python;             // empty for --no-python
-  Environment environment;        // inherited
+  std::string python;       // empty for --no-python
+  Environment environment;  // inherited
   bool old_torch = false;
-  Store* store = nullptr;         // for the etcd backend; outlives the agent
+  Store* store = nullptr;           // for the etcd backend; outlives the agent
   Channel<int>* signals = nullptr;  // SIGTERM and its like, as they come
 };
 

@@ -31,8 +31,7 @@ LostHost lost_host(const Past& past) {
 }
 
 Task<std::optional<Moved>> look_around(World& world, const ChannelKey& key, AgentId self, View last,
-                                       std::optional<Endpoint> host, std::optional<Endpoint> endpoint,
-                                       HostRole& role) {
+                                       std::optional<Endpoint> host, std::optional<Endpoint> endpoint, HostRole& role) {
   struct Place {
     Endpoint endpoint;
     AgentId id;  // empty: whoever it is
@@ -65,7 +64,8 @@ Task<std::optional<Moved>> look_around(World& world, const ChannelKey& key, Agen
     if (!answer || !*answer || !role.active()) continue;
     const Message message = decode(**answer, world.clock.now());
     const auto* moved = std::get_if<Moved>(&message);
-    if (moved && !place.id.value.empty() && moved->from != place.id) role.coordinator().declare_dead(place.id, place.in_round);
+    if (moved && !place.id.value.empty() && moved->from != place.id)
+      role.coordinator().declare_dead(place.id, place.in_round);
     const bool ourselves = moved && Endpoint{moved->host, moved->port} == here;
     if (moved && !ourselves && is_better(*moved, role.coordinator())) co_return *moved;
   }

@@ -47,8 +47,7 @@ Task<void> Membership::keep_joined() {
       past_.since = lost_;
       past_.heard = vouched_;
       const Endpoint host = finder_.found();
-      events_.write("host_lost",
-                    {{"address", to_string(host)}, {"how", past_.was_closed ? "closed" : "silent"}});
+      events_.write("host_lost", {{"address", to_string(host)}, {"how", past_.was_closed ? "closed" : "silent"}});
       const HostLost lost{host, past_.was_closed};
       sink_(lost);
     }

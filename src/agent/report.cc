@@ -33,8 +33,10 @@ std::string failure_report(const elastic::View& ended, const std::string& logs) 
     if (!root->message.empty()) out += fmt::format("  error        {}\n", root->message);
     if (!root->traceback.empty()) out += indented(root->traceback);
     if (root->message.empty()) {
-      out += "  error        none recorded; decorate your main with torch.distributed.elastic.multiprocessing.errors.record\n"
-             "               to see the exception here\n";
+      out +=
+          "  error        none recorded; decorate your main with "
+          "torch.distributed.elastic.multiprocessing.errors.record\n"
+          "               to see the exception here\n";
     }
     if (!root->error_file.empty()) out += fmt::format("  error file   {}:{}\n", root->host, root->error_file);
     size_t shown = 0;

@@ -35,8 +35,6 @@ class SoloFinder final : public Finder {
 
 }  // namespace
 
-std::unique_ptr<Finder> make_solo_finder(const FinderContext& context) {
-  return std::make_unique<SoloFinder>(context);
-}
+std::unique_ptr<Finder> make_solo_finder(const FinderContext& context) { return std::make_unique<SoloFinder>(context); }
 
 }  // namespace rubato::agent

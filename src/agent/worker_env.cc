@@ -77,10 +77,18 @@ constexpr const char* kRunPath =
 std::vector<std::string> worker_arguments(const LaunchSpec& spec, const std::string& python, int local_rank) {
   std::vector<std::string> argv;
   switch (spec.kind) {
-    case ProgramKind::kScript: argv = {python, "-u", spec.program}; break;
-    case ProgramKind::kModule: argv = {python, "-u", "-m", spec.program}; break;
-    case ProgramKind::kRunPath: argv = {python, "-u", "-c", kRunPath, spec.program}; break;
-    case ProgramKind::kBinary: argv = {spec.program}; break;
+    case ProgramKind::kScript:
+      argv = {python, "-u", spec.program};
+      break;
+    case ProgramKind::kModule:
+      argv = {python, "-u", "-m", spec.program};
+      break;
+    case ProgramKind::kRunPath:
+      argv = {python, "-u", "-c", kRunPath, spec.program};
+      break;
+    case ProgramKind::kBinary:
+      argv = {spec.program};
+      break;
   }
   for (const std::string& arg : spec.args) argv.push_back(with_local_rank(arg, local_rank));
   return argv;

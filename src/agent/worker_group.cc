@@ -16,10 +16,20 @@ std::optional<PythonMain> warm_main(const LaunchSpec& spec, const std::vector<st
   PythonMain main;
   size_t before_args = 0;  // of argv
   switch (spec.kind) {
-    case ProgramKind::kScript: main.kind = PythonMain::Kind::kScript; before_args = 3; break;
-    case ProgramKind::kModule: main.kind = PythonMain::Kind::kModule; before_args = 4; break;
-    case ProgramKind::kRunPath: main.kind = PythonMain::Kind::kRunPath; before_args = 5; break;
-    case ProgramKind::kBinary: return std::nullopt;
+    case ProgramKind::kScript:
+      main.kind = PythonMain::Kind::kScript;
+      before_args = 3;
+      break;
+    case ProgramKind::kModule:
+      main.kind = PythonMain::Kind::kModule;
+      before_args = 4;
+      break;
+    case ProgramKind::kRunPath:
+      main.kind = PythonMain::Kind::kRunPath;
+      before_args = 5;
+      break;
+    case ProgramKind::kBinary:
+      return std::nullopt;
   }
   main.target = spec.program;
   main.args.assign(argv.begin() + static_cast<std::ptrdiff_t>(before_args), argv.end());

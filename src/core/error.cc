@@ -7,11 +7,16 @@ namespace rubato {
 
 std::string_view to_string(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kFailed: return "failed";
-    case ErrorCode::kUsage: return "usage";
-    case ErrorCode::kUnavailable: return "unavailable";
-    case ErrorCode::kConflict: return "conflict";
-    case ErrorCode::kNotFound: return "not-found";
+    case ErrorCode::kFailed:
+      return "failed";
+    case ErrorCode::kUsage:
+      return "usage";
+    case ErrorCode::kUnavailable:
+      return "unavailable";
+    case ErrorCode::kConflict:
+      return "conflict";
+    case ErrorCode::kNotFound:
+      return "not-found";
   }
   return "unknown";
 }

@@ -12,8 +12,8 @@ class Random {
   explicit Random(uint64_t seed);
 
   uint64_t next();
-  uint64_t below(uint64_t bound);       // uniform in [0, bound); bound > 0
-  double unit();                        // uniform in [0, 1)
+  uint64_t below(uint64_t bound);  // uniform in [0, bound); bound > 0
+  double unit();                   // uniform in [0, 1)
   bool chance(double p) { return unit() < p; }
   Random fork() { return Random(next()); }  // an independent stream
   std::string hex(size_t digits);

@@ -29,7 +29,8 @@ constexpr Duration seconds(double s) { return Duration(static_cast<Duration::rep
 constexpr double to_seconds(Duration d) { return static_cast<double>(d.count()) * 1e-9; }
 constexpr int64_t to_ms(Duration d) { return d.count() / 1'000'000; }
 
-// "90", "1.5s", "250ms", "2m" or "2min", "1h", "1d" (a bare number is seconds). nullopt when it is none of these or negative.
+// "90", "1.5s", "250ms", "2m" or "2min", "1h", "1d" (a bare number is seconds). nullopt when it is none of these or
+// negative.
 std::optional<Duration> parse_duration(std::string_view text);
 
 // The two leading units, for people: "1h02m", "3m10s", "1.5s", "250ms".

@@ -13,11 +13,11 @@ namespace rubato::elastic {
 
 struct MemberInfo {
   AgentId id;
-  std::string host;        // the machine's name, for people
-  std::string machine;     // the machine's id: equal for agents that share a loopback
-  std::string address;     // its address on the connection to the rendezvous
+  std::string host;                    // the machine's name, for people
+  std::string machine;                 // the machine's id: equal for agents that share a loopback
+  std::string address;                 // its address on the connection to the rendezvous
   std::vector<std::string> addresses;  // its non-loopback addresses, for a group that spans machines
-  uint16_t peer_port = 0;  // where it listens, to take over the rendezvous; 0: it cannot
+  uint16_t peer_port = 0;              // where it listens, to take over the rendezvous; 0: it cannot
   int nproc = 1;
   std::string role = "default";
   std::optional<int> node_rank;  // static groups: also its identity
@@ -30,9 +30,9 @@ struct Terms {
   int max_restarts = 0;
   Duration last_call = 1s;
   Duration join_timeout = 600s;
-  Duration heartbeat = 3s;      // an agent that is silent for so long is lost
+  Duration heartbeat = 3s;          // an agent that is silent for so long is lost
   Duration first_round_after = 0s;  // a new host first makes sure that no older one is left
-  bool needs_quorum = true;     // false when an outside authority (etcd) decides who may host
+  bool needs_quorum = true;         // false when an outside authority (etcd) decides who may host
   bool operator==(const Terms&) const = default;
 };
 

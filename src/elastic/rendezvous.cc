@@ -8,9 +8,12 @@ namespace rubato::elastic {
 
 std::string_view to_string(Phase phase) {
   switch (phase) {
-    case Phase::kGathering: return "gathering";
-    case Phase::kRunning: return "running";
-    case Phase::kEnded: return "ended";
+    case Phase::kGathering:
+      return "gathering";
+    case Phase::kRunning:
+      return "running";
+    case Phase::kEnded:
+      return "ended";
   }
   return "unknown";
 }

@@ -81,7 +81,7 @@ class Rendezvous {
   uint64_t revision() const { return revision_; }
   // Goes up when what they know has changed (who is there, what is waited for); they may hear of it a little later.
   uint64_t details() const { return details_; }
-  View common_view() const;                              // all that is the same for everybody
+  View common_view() const;                               // all that is the same for everybody
   void personalise(View& view, const AgentId& id) const;  // and that agent's own place
   bool has(const AgentId& id) const { return members_.contains(id); }
   struct Doorway {
@@ -89,8 +89,8 @@ class Rendezvous {
     uint16_t port = 0;
   };
   std::optional<Doorway> doorway(const AgentId& id) const;  // where others reach that agent
-  uint64_t seniority(const AgentId& id) const;  // of a member; the lowest possible for others
-  bool in_round(const AgentId& id) const;  // of the last round, or before the first: in the group
+  uint64_t seniority(const AgentId& id) const;              // of a member; the lowest possible for others
+  bool in_round(const AgentId& id) const;                   // of the last round, or before the first: in the group
   std::vector<AgentId> member_ids() const;
 
   Phase phase() const { return phase_; }
@@ -98,7 +98,7 @@ class Rendezvous {
   uint64_t epoch() const { return epoch_; }
   // An agent came that has seen a newer host: this one must step down.
   bool superseded() const { return superseded_; }
-  bool incumbent() const { return incumbent_; }     // it has formed a round, or is the first host
+  bool incumbent() const { return incumbent_; }  // it has formed a round, or is the first host
   bool provisional() const { return !quorum_holds(); }
   // Every agent that was here at `since`, spares too, is in touch, or has left or died for sure.
   bool all_in_touch(Instant since) const;
@@ -116,8 +116,8 @@ class Rendezvous {
     std::optional<Instant> disconnected;
     std::optional<Generation> ready_for;
     uint16_t master_port = 0;
-    Generation round = 0;         // the last round it was in
-    Generation done = 0;          // the last round that it ended well
+    Generation round = 0;  // the last round it was in
+    Generation done = 0;   // the last round that it ended well
     bool leaving = false;
     bool veteran = false;  // it was in the group before this host was
     Assignment place;
@@ -162,17 +162,17 @@ class Rendezvous {
   Instant gathering_since_{};
   Instant last_join_{};
   Instant running_since_{};
-  Instant not_before_{};      // back-off
+  Instant not_before_{};  // back-off
   LostHost lost_host_;
-  Instant host_fenced_{};      // after a takeover: when the lost host's workers are surely gone,
+  Instant host_fenced_{};       // after a takeover: when the lost host's workers are surely gone,
   Instant everybody_fenced_{};  // and those of every agent that has not come
   Duration last_uptime_{};
   std::vector<Successor> missing_;
   Instant last_missing_{};  // when an agent was last lost that may live on elsewhere
   bool lost_while_gathering_ = false;
   bool failure_pending_ = false;
-  bool unexplained_stop_ = false;  // an agent came back without its workers and has not said why
-  bool finishing_ = false;         // an agent has ended the running round: nobody is admitted any more
+  bool unexplained_stop_ = false;    // an agent came back without its workers and has not said why
+  bool finishing_ = false;           // an agent has ended the running round: nobody is admitted any more
   std::vector<Failure> failures_;    // of the last failed generation
   std::vector<std::string> causes_;  // what each restart was spent on, the last few
 

@@ -108,7 +108,8 @@ bool Rendezvous::settle_failure(Instant now) {
   const std::string cause = root ? describe(*root) : "a worker failed";
   const std::optional<Duration> delay = budget_.charge(last_uptime_);
   if (!delay) {
-    std::string words = terms_.max_restarts == 0 ? cause : count(static_cast<size_t>(budget_.used()), "restart") + " used up: ";
+    std::string words =
+        terms_.max_restarts == 0 ? cause : count(static_cast<size_t>(budget_.used()), "restart") + " used up: ";
     if (terms_.max_restarts > 0) {
       for (const std::string& earlier : causes_) words += earlier + "; ";
       words += "now " + cause;
@@ -277,9 +278,8 @@ std::vector<Successor> Rendezvous::successors() const {
 }
 
 bool Rendezvous::spans_machines() const {
-  return std::ranges::any_of(members_, [&](const auto& entry) {
-    return entry.second.info.machine != members_.begin()->second.info.machine;
-  });
+  return std::ranges::any_of(
+      members_, [&](const auto& entry) { return entry.second.info.machine != members_.begin()->second.info.machine; });
 }
 
 View Rendezvous::common_view() const {
@@ -289,7 +289,8 @@ View Rendezvous::common_view() const {
   view.reason = reason_;
   view.provisional = !quorum_holds();
   view.successors = successors();
-  view.missing.assign(missing_.begin(), missing_.begin() + static_cast<std::ptrdiff_t>(std::min(missing_.size(), kSuccessorsMax)));
+  view.missing.assign(missing_.begin(),
+                      missing_.begin() + static_cast<std::ptrdiff_t>(std::min(missing_.size(), kSuccessorsMax)));
   view.master_addr = master_addr_;
   view.master_port = master_port_;
   if (phase_ == Phase::kEnded) {

@@ -20,11 +20,11 @@ std::string_view to_string(Phase phase);
 
 // What a successor must know to go on where the last host stopped. Small, in every view.
 struct Legacy {
-  uint64_t epoch = 0;           // counts hosts
-  Generation generation = 0;    // being gathered or running
-  Generation round = 0;         // the last generation that ran; 0: none yet
-  int round_size = 0;           // its agents that are not known to be dead; before the first round: all agents
-  int spares = 0;               // agents beside the last round
+  uint64_t epoch = 0;         // counts hosts
+  Generation generation = 0;  // being gathered or running
+  Generation round = 0;       // the last generation that ran; 0: none yet
+  int round_size = 0;         // its agents that are not known to be dead; before the first round: all agents
+  int spares = 0;             // agents beside the last round
   int restarts_used = 0;
   std::vector<std::string> causes;  // what the restarts were spent on, the last few
   uint64_t next_seniority = 1;
@@ -43,7 +43,7 @@ struct Successor {
 struct LostHost {
   AgentId id;
   bool in_round = false;
-  Instant heard{};                 // when it last surely heard the successor
+  Instant heard{};                // when it last surely heard the successor
   std::vector<Successor> elders;  // the agents that it had, and those that it was missing
   Duration patience = 0s;         // wait at least this long for agents of which nothing is known
 };

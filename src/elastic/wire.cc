@@ -17,7 +17,8 @@ namespace {
 template <class T>
 T number(const json& object, const char* key) {
   const json& value = object.at(key);
-  if (value.is_number_unsigned() && std::in_range<T>(value.get<uint64_t>())) return static_cast<T>(value.get<uint64_t>());
+  if (value.is_number_unsigned() && std::in_range<T>(value.get<uint64_t>()))
+    return static_cast<T>(value.get<uint64_t>());
   if (value.is_number_integer() && !value.is_number_unsigned() && std::in_range<T>(value.get<int64_t>())) {
     return static_cast<T>(value.get<int64_t>());
   }
@@ -84,9 +85,8 @@ Legacy read_legacy(const json& j) {
 }
 
 json member_json(const MemberInfo& m) {
-  json j = {{"id", m.id.value},     {"host", m.host},           {"machine", m.machine},
-            {"address", m.address}, {"addresses", m.addresses}, {"peer_port", m.peer_port},
-            {"nproc", m.nproc},     {"role", m.role}};
+  json j = {{"id", m.id.value},         {"host", m.host},           {"machine", m.machine}, {"address", m.address},
+            {"addresses", m.addresses}, {"peer_port", m.peer_port}, {"nproc", m.nproc},     {"role", m.role}};
   if (m.node_rank) j["node_rank"] = *m.node_rank;
   return j;
 }
@@ -170,11 +170,8 @@ Claim read_claim(const json& j) {
 json successors_json(const std::vector<Successor>& agents) {
   json list = json::array();
   for (const Successor& s : agents) {
-    list.push_back({{"id", s.id.value},
-                    {"host", s.host},
-                    {"address", s.address},
-                    {"port", s.port},
-                    {"in_round", s.in_round}});
+    list.push_back(
+        {{"id", s.id.value}, {"host", s.host}, {"address", s.address}, {"port", s.port}, {"in_round", s.in_round}});
   }
   return list;
 }
@@ -194,24 +191,16 @@ std::vector<Successor> read_successors(const json& list) {
 }
 
 json view_json(const View& v, Instant now) {
-  json j = {{"type", "view"},
-            {"legacy", legacy_json(v.legacy)},
-            {"phase", static_cast<int>(v.phase)},
-            {"reason", v.reason},
-            {"provisional", v.provisional},
-            {"in_round", v.in_round},
-            {"seniority", v.seniority},
-            {"master_addr", v.master_addr},
-            {"master_port", v.master_port},
-            {"host", v.host.value},
-            {"host_in_round", v.host_in_round},
-            {"succeeded", v.succeeded}};
+  json j = {{"type", "view"},           {"legacy", legacy_json(v.legacy)},  {"phase", static_cast<int>(v.phase)},
+            {"reason", v.reason},       {"provisional", v.provisional},     {"in_round", v.in_round},
+            {"seniority", v.seniority}, {"master_addr", v.master_addr},     {"master_port", v.master_port},
+            {"host", v.host.value},     {"host_in_round", v.host_in_round}, {"succeeded", v.succeeded}};
   j["successors"] = successors_json(v.successors);
   j["missing"] = successors_json(v.missing);
   j["failures"] = failures_json(v.failures, now);
   if (const auto& a = v.assignment) {
-    j["assignment"] = {a->group_rank, a->group_world_size, a->first_rank, a->world_size, a->first_role_rank,
-                       a->role_world_size};
+    j["assignment"] = {a->group_rank, a->group_world_size, a->first_rank,
+                       a->world_size, a->first_role_rank,  a->role_world_size};
   }
   return j;
 }
@@ -251,9 +240,7 @@ struct Encoder {
             {"member", member_json(m.member)},
             {"claim", claim_json(m.claim)}};
   }
-  json operator()(const Ready& m) const {
-    return {{"type", "ready"}, {"generation", m.generation}, {"port", m.port}};
-  }
+  json operator()(const Ready& m) const { return {{"type", "ready"}, {"generation", m.generation}, {"port", m.port}}; }
   json operator()(const Failed& m) const {
     return {{"type", "failed"}, {"generation", m.generation}, {"failures", failures_json(m.failures, now)}};
   }
@@ -270,7 +257,7 @@ struct Encoder {
   json operator()(const View& m) const { return view_json(m, now); }
   json operator()(const Refused& m) const { return {{"type", "refused"}, {"reason", m.reason}}; }
   json operator()(const Moved& m) const {
-    return {{"type", "moved"},   {"host", m.host},   {"port", m.port},
+    return {{"type", "moved"},  {"host", m.host},   {"port", m.port},
             {"epoch", m.epoch}, {"round", m.round}, {"from", m.from.value}};
   }
 };
@@ -279,8 +266,9 @@ Message read_message(const json& j, Instant now) {
   const auto type = j.at("type").get<std::string>();
   if (type == "join") {
     if (const int protocol = number<int>(j, "protocol"); protocol != kProtocol) {
-      throw Error(ErrorCode::kFailed, fmt::format("the other agent speaks protocol {}, this one {}", protocol, kProtocol),
-                  "", "use the same version of rubato on all machines");
+      throw Error(ErrorCode::kFailed,
+                  fmt::format("the other agent speaks protocol {}, this one {}", protocol, kProtocol), "",
+                  "use the same version of rubato on all machines");
     }
     return Join{j.at("run_id").get<std::string>(), read_member(j.at("member")), read_claim(j.at("claim"))};
   }
@@ -294,7 +282,8 @@ Message read_message(const json& j, Instant now) {
     return Beat{number<int64_t>(j, "sent_us"), number<int64_t>(j, "age_us")};
   }
   if (type == "where") {
-    return Where{number<uint64_t>(j, "epoch"), number<uint64_t>(j, "round"), j.at("incumbent").get<bool>(), number<uint64_t>(j, "seniority")};
+    return Where{number<uint64_t>(j, "epoch"), number<uint64_t>(j, "round"), j.at("incumbent").get<bool>(),
+                 number<uint64_t>(j, "seniority")};
   }
   if (type == "view") return read_view(j, now);
   if (type == "refused") return Refused{j.at("reason").get<std::string>()};

@@ -254,13 +254,14 @@ class Door : public std::enable_shared_from_this<Door> {
       error_code ignored;
       if (!error) wire->socket().close(ignored);
     });
-    wire->stream().async_handshake(asio::ssl::stream_base::server, [self = shared_from_this(), wire, limit](error_code error) {
-      --self->handshakes_;
-      limit->cancel();
-      if (error || !SSL_session_reused(wire->stream().native_handle())) return;
-      wire->begin();
-      self->arrived_.push(std::make_unique<WireConnection>(wire));
-    });
+    wire->stream().async_handshake(asio::ssl::stream_base::server,
+                                   [self = shared_from_this(), wire, limit](error_code error) {
+                                     --self->handshakes_;
+                                     limit->cancel();
+                                     if (error || !SSL_session_reused(wire->stream().native_handle())) return;
+                                     wire->begin();
+                                     self->arrived_.push(std::make_unique<WireConnection>(wire));
+                                   });
   }
 
   Runtime& runtime_;
@@ -356,7 +357,8 @@ Task<ConnectResult> connect_channel(Runtime& runtime, tcp::endpoint address, std
   attempt->start(address, silence_max);
   while (!attempt->finished && runtime.now() < deadline) co_await attempt->done.wait_until(deadline);
   ConnectResult result;
-  const bool proven = attempt->finished && !attempt->error && SSL_session_reused(attempt->wire->stream().native_handle());
+  const bool proven =
+      attempt->finished && !attempt->error && SSL_session_reused(attempt->wire->stream().native_handle());
   if (!proven) {
     result.failure = explain(*attempt, name, address, runtime.now() - begun);
     co_return result;

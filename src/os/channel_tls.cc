@@ -23,9 +23,8 @@ KeyBytes derive(const ChannelKey& key) {
   KeyBytes out{};
   unsigned size = out.size();
   static constexpr char kLabel[] = "rubato agent channel v1";
-  const unsigned char* ok =
-      HMAC(EVP_sha256(), key.secret.data(), static_cast<int>(key.secret.size()),
-           reinterpret_cast<const unsigned char*>(kLabel), sizeof kLabel - 1, out.data(), &size);
+  const unsigned char* ok = HMAC(EVP_sha256(), key.secret.data(), static_cast<int>(key.secret.size()),
+                                 reinterpret_cast<const unsigned char*>(kLabel), sizeof kLabel - 1, out.data(), &size);
   CHECK(ok && size == out.size());
   return out;
 }

@@ -161,7 +161,8 @@ Task<int> count_up(Bench& bench, int count) {
     std::vector<StoreWrite> writes(1);
     writes[0].key = key;
     writes[0].value = "w";
-    const CommitResult written = co_await bench.store.commit({}, writes, bench.later());
+    const std::vector<StoreCondition> always;
+    const CommitResult written = co_await bench.store.commit(always, writes, bench.later());
     const std::optional<StoreEntry> after = co_await bench.store.get(key, bench.later());
     EXPECT_TRUE(written.committed && after && after->modified == written.revision) << key;
   }

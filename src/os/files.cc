@@ -121,7 +121,9 @@ std::string RealFiles::make_temporary_folder(const std::string& prefix) {
   return path;
 }
 
-std::unique_ptr<Appender> RealFiles::open_append(const std::string& path) { return std::make_unique<RealAppender>(path); }
+std::unique_ptr<Appender> RealFiles::open_append(const std::string& path) {
+  return std::make_unique<RealAppender>(path);
+}
 
 // A closed pipe is not an error: the words had no reader.
 void RealConsole::out(std::string_view text) { write_all(STDOUT_FILENO, text); }

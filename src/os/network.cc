@@ -30,7 +30,8 @@ Addresses look_up(const std::string& host) {
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
   const int failed = getaddrinfo(host.c_str(), nullptr, &hints, &list);
-  if (failed) throw Error(ErrorCode::kUnavailable, fmt::format("cannot resolve '{}': {}", host, gai_strerror(failed)), host);
+  if (failed)
+    throw Error(ErrorCode::kUnavailable, fmt::format("cannot resolve '{}': {}", host, gai_strerror(failed)), host);
   Addresses found;
   for (const addrinfo* entry = list; entry; entry = entry->ai_next) {
     if (entry->ai_family == AF_INET) {
@@ -111,7 +112,8 @@ Task<ConnectResult> RealNetwork::connect(Endpoint endpoint, ChannelKey key, Inst
   }
   if (result.failure) co_return result;
   if (!addresses || addresses->empty()) {
-    result.failure = ConnectFailure{ConnectFailure::Kind::kUnreachable, "resolving '" + endpoint.host + "' takes too long"};
+    result.failure =
+        ConnectFailure{ConnectFailure::Kind::kUnreachable, "resolving '" + endpoint.host + "' takes too long"};
     co_return result;
   }
   for (const auto& address : *addresses) {
@@ -162,7 +164,8 @@ std::vector<std::string> RealNetwork::addresses() {
     const bool link_local = entry.address.is_v6() && entry.address.to_v6().is_link_local();
     if (!entry.address.is_loopback() && !link_local) usable.push_back(std::move(entry));
   }
-  std::ranges::stable_sort(usable, {}, [](const Interface& i) { return std::pair(is_private_bridge(i.name), i.address.is_v6()); });
+  std::ranges::stable_sort(usable, {},
+                           [](const Interface& i) { return std::pair(is_private_bridge(i.name), i.address.is_v6()); });
   std::vector<std::string> out;
   for (const Interface& entry : usable) out.push_back(entry.address.to_string());
   return out;

@@ -61,7 +61,8 @@ class Chaos {
  private:
   LaunchSpec draw_spec(Backend backend) {
     const int least = 1 + static_cast<int>(random_.below(static_cast<uint64_t>(size_)));
-    LaunchSpec spec = elastic_spec(least, least + static_cast<int>(random_.below(static_cast<uint64_t>(size_ - least) + 1)));
+    LaunchSpec spec =
+        elastic_spec(least, least + static_cast<int>(random_.below(static_cast<uint64_t>(size_ - least) + 1)));
     spec.backend = backend;
     spec.max_restarts = 50;
     spec.nproc = 1 + static_cast<int>(random_.below(2));
@@ -79,7 +80,8 @@ class Chaos {
     const bool talks = random_.chance(0.7);
     const bool stubborn = random_.chance(0.2);
     const bool crashes = random_.chance(0.4);
-    group_.sim.workers.behaviour = [this, talks, stubborn, crashes](const SpawnSpec&, const WorkerRecord&, Random& random) {
+    group_.sim.workers.behaviour = [this, talks, stubborn, crashes](const SpawnSpec&, const WorkerRecord&,
+                                                                    Random& random) {
       WorkerModel model;
       model.start_delay = 500ms;
       model.talks = talks;
@@ -95,15 +97,37 @@ class Chaos {
     const int machine = 1 + static_cast<int>(random_.below(static_cast<uint64_t>(size_)));
     const Duration lasting = 500ms + pick(12s);
     switch (random_.below(7)) {
-      case 0: at(when - Instant{}, [=, this] { kill(machine); }); break;
-      case 1: at(when - Instant{}, [=, this] { say("crash", machine); group_.crash(machine); crashed_.insert(machine); }); break;
-      case 2: during(when, lasting, "isolate", machine, [=, this] { return group_.sim.network.isolate(machine); }); break;
-      case 3: during(when, lasting, "cut behind", machine, [=, this] { return cut_behind(machine); }); break;
-      case 4: during(when, lasting, "one-way cut of", machine, [=, this] {
-                return group_.sim.network.cut({machine}, others(machine), SimNetwork::Direction::kOneWay); }); break;
-      case 5: at(when - Instant{}, [=, this] { terminate(machine); }); break;
-      case 6: at(when - Instant{}, [=, this] { say("store down", 0); group_.sim.store.set_up(false); });
-              at(when - Instant{} + lasting, [this] { group_.sim.store.set_up(true); }); break;
+      case 0:
+        at(when - Instant{}, [=, this] { kill(machine); });
+        break;
+      case 1:
+        at(when - Instant{}, [=, this] {
+          say("crash", machine);
+          group_.crash(machine);
+          crashed_.insert(machine);
+        });
+        break;
+      case 2:
+        during(when, lasting, "isolate", machine, [=, this] { return group_.sim.network.isolate(machine); });
+        break;
+      case 3:
+        during(when, lasting, "cut behind", machine, [=, this] { return cut_behind(machine); });
+        break;
+      case 4:
+        during(when, lasting, "one-way cut of", machine, [=, this] {
+          return group_.sim.network.cut({machine}, others(machine), SimNetwork::Direction::kOneWay);
+        });
+        break;
+      case 5:
+        at(when - Instant{}, [=, this] { terminate(machine); });
+        break;
+      case 6:
+        at(when - Instant{}, [=, this] {
+          say("store down", 0);
+          group_.sim.store.set_up(false);
+        });
+        at(when - Instant{} + lasting, [this] { group_.sim.store.set_up(true); });
+        break;
     }
   }
 
@@ -166,7 +190,9 @@ class Chaos {
     });
   }
 
-  Duration pick(Duration most) { return Duration(static_cast<int64_t>(random_.below(static_cast<uint64_t>(most.count())))); }
+  Duration pick(Duration most) {
+    return Duration(static_cast<int64_t>(random_.below(static_cast<uint64_t>(most.count()))));
+  }
   void at(Duration since_start, std::function<void()> call) {
     group_.sim.simulator.at(Instant{} + since_start, std::move(call));
   }

@@ -90,8 +90,9 @@ class AgentGroup {
     for (size_t i = 0; i < agents_.size(); ++i) {
       const SimProgram& program = *agents_[i]->program;
       all += fmt::format("--- agent {} on node{}: {}\n{}", i, agents_[i]->machine,
-                         program.running() ? "running" : program.exit_code() ? fmt::format("exit {}", *program.exit_code())
-                                                                             : "killed",
+                         program.running()     ? "running"
+                         : program.exit_code() ? fmt::format("exit {}", *program.exit_code())
+                                               : "killed",
                          program.console().err_text());
     }
     return all;

@@ -20,7 +20,7 @@ struct ExitStatus {
   int returncode() const { return signal ? -signal : code; }
   bool operator==(const ExitStatus&) const = default;
 };
-std::string signal_name(int signal);          // "SIGKILL"
+std::string signal_name(int signal);             // "SIGKILL"
 std::string describe(const ExitStatus& status);  // "exit code 3", "killed by SIGKILL (signal 9)"
 
 struct OutputTarget {
