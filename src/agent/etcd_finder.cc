@@ -200,7 +200,11 @@ class EtcdFinder final : public Finder {
     if (!stored) throw Error(ErrorCode::kFailed, "the state of the rendezvous cannot be read", state_key_);
     Past known;
     known.view = *stored;
-    const bool was_there = past.view && past.view->legacy.round == stored->legacy.round;
+    // The host missed us after it renewed its lease for the last time, so it has stopped when that ran out. One that we
+    // lost longer ago may have renewed it without us, and think that all its agents are with it.
+    const Instant last_renewal = world_.clock.now() - ttl_;
+    const bool was_there = past.view && past.view->legacy.round == stored->legacy.round &&
+                           past.heard + stored->legacy.terms.heartbeat >= last_renewal;
     known.heard = was_there ? past.heard : world_.clock.now();
     LostHost host = lost_host(known);
     if (!was_there) host.patience = kStateKept;

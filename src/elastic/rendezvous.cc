@@ -41,6 +41,7 @@ Rendezvous::Rendezvous(const Legacy& legacy, const LostHost& host, Dead dead, In
       lost_while_gathering_(true),
       causes_(legacy.causes) {
   for (const Successor& elder : host.elders) {
+    if (elder.in_round) round_ids_.insert(elder.id);
     if (elder.in_round && !dead_.has(elder.id)) missing_.push_back(elder);
   }
 }
@@ -104,8 +105,9 @@ void Rendezvous::admit(const MemberInfo& info, const Claim& claim, Instant now) 
   member.seniority = claim.seniority ? claim.seniority : next_seniority_++;
   next_seniority_ = std::max(next_seniority_, member.seniority + 1);
   // While a round runs, one that was given up has no place in it any more.
-  const bool of_last_round = incumbent_ ? round_ids_.contains(info.id) : claim.in_round;
-  if (of_last_round && phase_ != Phase::kRunning) member.round = incumbent_ ? round_ : claim.round;
+  // One that was cut off as the round was announced does not know that it is in it; we may.
+  const bool known = round_ids_.contains(info.id) && (incumbent_ || claim.round <= round_);
+  if (phase_ != Phase::kRunning) member.round = known ? round_ : claim.in_round && !incumbent_ ? claim.round : 0;
   members_[info.id] = member;
   last_join_ = now;
   note(Note::Kind::kJoined, "", &info);
@@ -116,6 +118,7 @@ void Rendezvous::admit(const MemberInfo& info, const Claim& claim, Instant now) 
       round_size_ = claim.round_size;
       dead_ = {};  // of an older round
       missing_.clear();
+      round_ids_.clear();
     }
     if (claim.generation >= generation_) {
       generation_ = claim.generation + 1;

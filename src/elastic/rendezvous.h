@@ -156,7 +156,7 @@ class Rendezvous {
   std::string reason_;
   std::map<AgentId, Member> members_;
   Dead dead_;
-  std::set<AgentId> round_ids_;  // the agents of the last round, if this host formed it
+  std::set<AgentId> round_ids_;  // the agents of the last round: all if this host formed it, else those it knows
   bool losing_several_ = false;
 
   Instant gathering_since_{};

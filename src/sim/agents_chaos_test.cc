@@ -64,6 +64,7 @@ class Chaos {
     LaunchSpec spec =
         elastic_spec(least, least + static_cast<int>(random_.below(static_cast<uint64_t>(size_ - least) + 1)));
     spec.backend = backend;
+    if (std::getenv("RUBATO_TRACE")) spec.events_file = "-";
     spec.max_restarts = 50;
     spec.nproc = 1 + static_cast<int>(random_.below(2));
     return spec;

@@ -93,7 +93,7 @@ class AgentGroup {
                          program.running()     ? "running"
                          : program.exit_code() ? fmt::format("exit {}", *program.exit_code())
                                                : "killed",
-                         program.console().err_text());
+                         program.console().out_text() + program.console().err_text());
     }
     return all;
   }

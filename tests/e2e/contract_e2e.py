@@ -143,7 +143,8 @@ class Contract(harness.Case):
 
     def tree(self, folder):
         """The files below a log folder; the run's own folder has a random name, which is cut off."""
-        return sorted("/".join(path.relative_to(folder).parts[1:]) for path in folder.rglob("*.*") if path.is_file())
+        files = [path for path in folder.rglob("*.*") if path.is_file()]
+        return sorted({"/".join(path.relative_to(folder).parts[1:]) for path in files})
 
     def test_output_goes_through(self):
         agent = self.streams(self.agent)

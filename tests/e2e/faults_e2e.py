@@ -118,6 +118,14 @@ class Faults(harness.Case):
         self.assert_dense(2)
         self.finish([second, third])
 
+    def test_killed_host_of_two(self):
+        """No majority is left, but the dead one's kernel says that it is dead: the survivor goes on."""
+        host, second = self.start(2, "1:2", "--max-restarts", 0)
+        before = host.running(2)["generation"]
+        host.kill()
+        self.assertEqual(second.running(1, after=before)["restarts"], 0)
+        self.finish([second])
+
     def test_hosts_are_killed_one_after_another(self):
         """Each survivor takes over in turn, and a newcomer still finds the group."""
         port = free_port()

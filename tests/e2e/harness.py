@@ -212,7 +212,7 @@ class Case(unittest.TestCase):
         for _ in range(3):
             started = [launch(*args, **options) for _ in range(agents)]
             codes = [agent.finish() for agent in started]
-            if launch == self.agent or not any("RendezvousConnectionError" in agent.stderr for agent in started):
+            if launch == self.agent or not any(codes):
                 break
         self.assertEqual(codes, [0] * agents, self.stories())
         return started[0]
