@@ -72,6 +72,12 @@ class EmbeddedFinder final : public Finder {
     while (true) {
       co_await Sleep(world_.clock.loop(), world_.clock.now() + kScoutInterval);
       if (!role_.active()) continue;
+      if (last_ && !at_endpoint_ && last_host_ == endpoint_ && role_.coordinator().provisional()) {
+        const bool local = co_await world_.network.is_local(endpoint_.host);
+        const bool free = local && bind_endpoint();
+        if (free && role_.active()) role_.coordinator().declare_dead(last_->host, last_->host_in_round);
+        if (!role_.active()) continue;
+      }
       if (last_ && (role_.coordinator().provisional() || !role_.coordinator().incumbent())) {
         const std::optional<Endpoint> endpoint = at_endpoint_ ? std::nullopt : std::optional(endpoint_);
         const auto better =
@@ -185,10 +191,11 @@ class EmbeddedFinder final : public Finder {
           // On one machine the endpoint is free again: take it before a newcomer does. Asked before the role begins:
           // nothing may come between that and our own connection.
           const bool local = co_await world_.network.is_local(endpoint_.host);
+          // That it is free proves that the host which had it is gone.
+          if (local && bind_endpoint() && past.host == endpoint_) dead.add(last.host, last.host_in_round);
           found_ = there;
           Rendezvous machine(last.legacy, lost_host(past), dead, world_.clock.now());
           role_.begin(std::move(machine), there, nullptr);
-          if (local) bind_endpoint();
           co_return role_.connect();
         }
         if (past.unanswered.contains(there)) continue;
