@@ -57,7 +57,6 @@ WorkerGroup::Setup make_setup(const LaunchContext& context, const LaunchSpec& sp
   setup.python = context.python;
   setup.environment = group_environment(context.environment, spec, context.old_torch);
   setup.log_folder = folder;
-  setup.old_torch = context.old_torch;
   return setup;
 }
 

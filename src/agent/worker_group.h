@@ -25,7 +25,6 @@ class WorkerGroup {
     std::string python;
     Environment environment;  // group_environment()
     std::string log_folder;   // <log_dir>/<run_id>_<random>
-    bool old_torch = false;
   };
 
   // `on_change` is called from a later turn of the loop after the state or the number of live workers changed.

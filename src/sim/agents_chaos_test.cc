@@ -231,6 +231,12 @@ TEST(AgentsChaos, EmbeddedGroupsAreSafeAndEndWell) { run_seeds(Backend::kEmbedde
 
 TEST(AgentsChaos, EtcdGroupsAreSafeAndEndWell) { run_seeds(Backend::kEtcd, 1000); }
 
+// Beyond the range above; each showed a bug of its own.
+TEST(AgentsChaos, SeedsThatOnceFailed) {
+  for (const uint64_t seed : {1619, 2026}) EXPECT_EQ(Chaos(seed, Backend::kEmbedded).run(), "") << "seed " << seed;
+  for (const uint64_t seed : {3131}) EXPECT_EQ(Chaos(seed, Backend::kEtcd).run(), "") << "seed " << seed;
+}
+
 TEST(AgentsChaos, TheSameSeedGivesTheSameHash) {
   std::set<uint64_t> hashes;
   for (uint64_t seed = 1; seed <= 20; ++seed) {

@@ -75,7 +75,7 @@ struct ConnectResult {
   std::optional<ConnectFailure> failure;
 };
 
-// A TCP port kept for a later user of it: released on destruction or release(), just before that user binds it.
+// A TCP port kept for a later user of it: released on destruction, just before that user binds it.
 class PortLease {
  public:
   virtual ~PortLease() = default;

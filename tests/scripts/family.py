@@ -18,7 +18,8 @@ if child == 0:
     os.write(write, str(grandchild).encode())
     time.sleep(600)
 pids += [child, int(os.read(read, 20))]
-with open(f"{folder}/.family", "w") as out:
+draft = f"{folder}/.family.{os.environ['RANK']}"
+with open(draft, "w") as out:
     out.write(" ".join(map(str, pids)))
-os.rename(f"{folder}/.family", f"{folder}/family.{os.environ['RANK']}")
+os.rename(draft, f"{folder}/family.{os.environ['RANK']}")
 time.sleep(600)
