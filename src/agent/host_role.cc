@@ -28,7 +28,12 @@ void HostRole::begin(elastic::Rendezvous machine, Endpoint address, Coordinator:
 }
 
 Task<void> HostRole::serve() {
-  co_await coordinator_->run();
+  try {
+    co_await coordinator_->run();
+  } catch (const Error& error) {
+    // Nobody else hears of it here, and a host that stands still would hold up the group: say it, and stop hosting.
+    world_.console.err(render(error));
+  }
   successor_ = coordinator_->superseded_by();
   doorway_.hold();
   // The coordinator's members, and our own loopback, see their connections close.
