@@ -25,9 +25,17 @@ std::string to_string(const Endpoint& endpoint);  // "host:port", IPv6 in bracke
 // "host", "host:port", "[v6]:port". Throws a usage Error naming the text.
 Endpoint parse_endpoint(std::string_view text, uint16_t default_port);
 
-// What both sides of a connection must know. Kept out of logs and command lines.
+// Files of a TLS client or server; empty strings where not given.
+struct TlsFiles {
+  bool use_tls = false;
+  std::string ca, certificate, key;
+};
+
+// What both sides of a connection must prove before the first message: that they know a secret, or (identity.use_tls)
+// that each holds a certificate of the same CA. Kept out of logs and command lines.
 struct ChannelKey {
   std::string secret;
+  TlsFiles identity;
 };
 
 class Connection {
@@ -49,6 +57,10 @@ class Connection {
 
   virtual std::string local_address() const = 0;  // our address, as used for this connection
   virtual std::string peer_address() const = 0;
+
+  // The common name in the other side's certificate; empty when a secret was used. In simulation: the name of its
+  // certificate file.
+  virtual std::string peer_name() const { return {}; }
 };
 
 class Listener {
@@ -93,12 +105,6 @@ struct HttpResponse {
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;
 };
-// Files of a TLS client; empty strings where not given.
-struct TlsFiles {
-  bool use_tls = false;
-  std::string ca, certificate, key;
-};
-
 class Network {
  public:
   virtual ~Network() = default;

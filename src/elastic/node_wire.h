@@ -1,0 +1,148 @@
+// What a cluster's head and its nodes' agents say to each other over the one connection that an agent keeps.
+//
+// Both directions are level-triggered: the head sends all that a node should be running, the agent all that it runs.
+// Nothing has to be remembered about what was said on an earlier connection or by an earlier head.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "elastic/member.h"
+#include "elastic/restart.h"
+#include "elastic/view.h"
+#include "model/ids.h"
+#include "model/job_spec.h"
+
+namespace rubato::elastic {
+
+inline constexpr int kNodeProtocol = 1;
+
+// ---- head to agent ----
+
+// One job's part on one node.
+struct Errand {
+  JobId job;
+  Generation generation = 0;
+  // kGathering: stop the workers of older generations (SIGTERM, `grace`, SIGKILL), then report kReady with a free port.
+  // kRunning:   run `workers` workers with these places.
+  // kEnded:     stop the workers of any generation, then report kGone. An agent forgets a job that it is not told of.
+  Phase phase = Phase::kGathering;
+  int workers = 0;
+  Duration grace = 30s;
+  // kRunning
+  Assignment place;
+  std::string master_addr;
+  uint16_t master_port = 0;
+  int restarts_used = 0;
+  JobSpec spec;
+  std::string output;  // folder for $RUBATO_OUTPUT, shared by the nodes
+};
+
+struct Orders {  // everything this node should do now
+  uint64_t revision = 0;
+  std::vector<Errand> errands;
+  bool drain = false;  // the node goes away: finish what is here, then exit when told by Goodbye
+};
+
+struct Welcome {
+  int protocol = kNodeProtocol;
+  uint64_t head_epoch = 0;  // counts heads; an agent refuses an older one
+  Duration heartbeat = 3s;  // it beats six times as often
+};
+
+struct LogAck {  // lines of this job up to this sequence number are durable at the head
+  JobId job;
+  uint64_t sequence = 0;
+};
+
+struct PackagePart {  // answer to PackageWanted; sent as a JSON header, a newline, and the raw bytes
+  std::string hash;
+  uint64_t offset = 0;
+  uint64_t size = 0;  // of the whole package
+  std::string bytes;
+};
+
+struct Goodbye {  // stop the workers, exit. `refused`: why this agent may not be part of the cluster
+  std::string reason;
+  bool refused = false;
+};
+
+// ---- agent to head ----
+
+enum class ErrandState {
+  kPreparing,  // older workers are being stopped, or the package fetched
+  kReady,      // no worker of an older generation is alive; `port` is free here
+  kRunning,
+  kSucceeded,  // all workers of this generation ended with 0
+  kFailed,     // at least one ended badly, all have ended
+  kGone,       // kEnded was asked for, and nothing is left
+};
+std::string_view to_string(ErrandState state);
+
+struct ErrandReport {
+  JobId job;
+  Generation generation = 0;
+  ErrandState state = ErrandState::kPreparing;
+  uint16_t port = 0;                   // kReady
+  std::vector<Failure> failures;       // kFailed
+  std::string problem;                 // what keeps it from being ready, for people (package does not unpack, ...)
+  std::vector<std::string> forced;     // workers of the older generation that had to be killed after the grace
+  bool operator==(const ErrandReport&) const;
+};
+
+struct Hello {
+  int protocol = kNodeProtocol;
+  std::string version;
+  NodeId node;
+  AgentId agent;
+  MemberInfo info;      // host, machine, addresses
+  Resources resources;  // what the node offers
+  uint64_t head_epoch = 0;  // the newest head it has obeyed
+  std::vector<ErrandReport> errands;
+};
+
+struct Beat {
+  uint64_t orders = 0;  // the revision that it has acted on
+};
+
+struct Reports {  // all errands, whenever one has changed
+  std::vector<ErrandReport> errands;
+};
+
+struct LogLine {
+  uint64_t sequence = 0;  // per job and agent: 1, 2, 3, ...
+  int64_t time_us = 0;    // wall clock of the node
+  Generation generation = 0;
+  int rank = 0;
+  bool is_stderr = false;
+  std::string text;  // without the newline; at most 64 KiB
+};
+struct LogLines {
+  JobId job;
+  std::vector<LogLine> lines;
+};
+
+struct PackageWanted {
+  std::string hash;
+  uint64_t offset = 0;
+};
+
+struct Leaving {  // this machine goes away by then (spot notice, SIGTERM): stop sending work here
+  std::string reason;
+  Duration in = 0s;
+};
+
+using ToAgent = std::variant<Welcome, Orders, LogAck, PackagePart, Goodbye>;
+using ToHead = std::variant<Hello, Beat, Reports, LogLines, PackageWanted, Leaving>;
+
+std::string encode(const ToAgent& message);
+std::string encode(const ToHead& message);
+// Throw Error for anything that is not such a message.
+ToAgent decode_to_agent(std::string_view text);
+ToHead decode_to_head(std::string_view text);
+
+}  // namespace rubato::elastic
