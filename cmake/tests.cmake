@@ -16,7 +16,7 @@ function(rubato_layer_tests NAME)
     PROPERTIES TIMEOUT 300 LABELS unit)
 endfunction()
 
-foreach(layer core world model elastic cli)
+foreach(layer core world model elastic cluster policy reconcile cli)
   rubato_layer_tests(${layer})
 endforeach()
 rubato_layer_tests(agent rubato_sim)
