@@ -31,7 +31,7 @@ LAYERS = {
     "elastic": {"core", "model"},
     "cluster": {"core", "model", "elastic"},
     "policy": _DECISIONS,
-    "reconcile": _DECISIONS,
+    "reconcile": _DECISIONS | {"policy"},
     "provider": _SHELL,
     "agent": _SHELL,
     "head": _SHELL | {"provider"},  # the head acts through a provider's interface

@@ -1,7 +1,8 @@
 #include "cluster/apply.h"
 
 #include <algorithm>
-#include <charconv>
+
+#include "cluster/observed.h"
 
 namespace rubato::cluster {
 
@@ -14,8 +15,6 @@ constexpr Duration kTypeBackoffFirst = 500ms;
 constexpr Duration kTypeBackoffMax = 60s;
 // A node that did not answer in time is left out of that job for so long.
 constexpr Duration kShunned = 60s;
-
-WallTime after(WallTime time, Duration d) { return time + std::chrono::duration_cast<std::chrono::microseconds>(d); }
 
 Job* job_at(State& state, const JobId& id) {
   const auto it = state.jobs.find(id);
@@ -180,7 +179,7 @@ struct Applier {
       job.done.clear();
       job.generation = e.generation;
       job.reason = e.cause;
-      for (const NodeId& node : e.shunned) job.shunned[node] = after(time, kShunned);
+      for (const NodeId& node : e.shunned) job.shunned[node] = later(time, kShunned);
       std::erase_if(job.shunned, [&](const auto& entry) { return entry.second <= time; });
       if (job.workers() > before) job.rescaled = time;
       // A round that is gathered anew has waited for as long as it has, but its patience begins again.
@@ -193,7 +192,7 @@ struct Applier {
     change(e.job, [&](Job& job) {
       job.restarts_used = e.used;
       job.quick_crashes = e.quick_crashes;
-      job.not_before = after(time, e.backoff);
+      job.not_before = later(time, e.backoff);
       job.failure_pending = false;
     });
   }
@@ -203,6 +202,7 @@ struct Applier {
       job.master_port = e.master_port;
       job.failure_pending = false;
       job.lost_since_failure = false;
+      job.failed.clear();
       // Ready means that nothing of the older generation is left there.
       for (const Seat& seat : job.seats) job.leaving.erase(seat.node);
       if (job.started == WallTime{}) job.started = time;
@@ -211,8 +211,12 @@ struct Applier {
   }
   void operator()(const SeatFailed& e) {
     change(e.job, [&](Job& job) {
-      if (job.generation != e.generation || job.phase != JobPhase::kRunning) return;
+      // While the next generation gathers, seats of the failed one may still tell what they saw.
+      const bool of_this = job.phase == JobPhase::kRunning && job.generation == e.generation;
+      const bool of_last = gathering(job.phase) && job.failure_pending && job.generation == e.generation + 1;
+      if (!of_this && !of_last) return;
       if (!job.failure_pending) job.failures.clear();
+      job.failed.insert(e.node);
       job.failure_pending = true;
       for (const elastic::Failure& failure : e.failures) {
         if (job.failures.size() < kFailuresMax) job.failures.push_back(failure);
@@ -282,7 +286,7 @@ struct Applier {
     health.failures = young ? health.failures + 1 : 0;
     if (young) {
       const int doublings = std::min(health.failures - 1, 10);
-      health.not_before = after(time, std::min(kTypeBackoffFirst * (1 << doublings), Duration(kTypeBackoffMax)));
+      health.not_before = later(time, std::min(kTypeBackoffFirst * (1 << doublings), Duration(kTypeBackoffMax)));
     }
     drop_workers(node);
     move(node, NodePhase::kLost, reason);

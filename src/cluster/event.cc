@@ -13,11 +13,10 @@ namespace {
 
 // In the order of the variant.
 constexpr std::array<std::string_view, std::variant_size_v<Event>> kTypeNames = {
-    "head-started",    "cluster-configured", "shutdown-requested", "node-requested",    "node-created",
-    "node-failed",     "node-joined",        "node-lost",          "node-draining",     "node-removing",
-    "node-gone",       "job-submitted",      "job-held",           "job-placed",        "restart-charged",
-    "job-started",     "seat-failed",        "seat-done",          "seat-vacated",      "checkpoint-missed",
-    "job-stopping",    "job-ended"};
+    "head-started", "cluster-configured", "shutdown-requested", "node-requested", "node-created", "node-failed",
+    "node-joined",  "node-lost",          "node-draining",      "node-removing",  "node-gone",    "job-submitted",
+    "job-held",     "job-placed",         "restart-charged",    "job-started",    "seat-failed",  "seat-done",
+    "seat-vacated", "checkpoint-missed",  "job-stopping",       "job-ended"};
 
 template <size_t I = 0>
 Event event_of_type(std::string_view type) {
@@ -35,7 +34,8 @@ std::string on_nodes(const std::vector<Seat>& seats) {
   int all = 0;
   for (const Seat& seat : seats) {
     all += seat.workers;
-    if (parts.size() < 8) parts.push_back(seat.workers == 1 ? seat.node.value : fmt::format("{}×{}", seat.node.value, seat.workers));
+    if (parts.size() < 8)
+      parts.push_back(seat.workers == 1 ? seat.node.value : fmt::format("{}×{}", seat.node.value, seat.workers));
   }
   const std::string more = seats.size() > parts.size() ? fmt::format(" and {} more", seats.size() - parts.size()) : "";
   return fmt::format("{} on {}{}", workers(all), join(parts, ", "), more);
@@ -50,43 +50,65 @@ struct Describer {
                        e.spec.types.size() == 1 ? "" : "s");
   }
   std::string operator()(const ShutdownRequested&) const { return "shutdown requested"; }
-  std::string operator()(const NodeRequested& e) const { return fmt::format("node {} requested{}", e.node.value, because(e.why)); }
+  std::string operator()(const NodeRequested& e) const {
+    return fmt::format("node {} requested{}", e.node.value, because(e.why));
+  }
   std::string operator()(const NodeCreated& e) const { return fmt::format("node {} started", e.node.value); }
-  std::string operator()(const NodeFailed& e) const { return fmt::format("node {} could not be started: {}", e.node.value, e.error); }
+  std::string operator()(const NodeFailed& e) const {
+    return fmt::format("node {} could not be started: {}", e.node.value, e.error);
+  }
   std::string operator()(const NodeJoined& e) const {
     return fmt::format("node {} joined with {}", e.node.value, rubato::describe(e.resources));
   }
-  std::string operator()(const NodeLost& e) const { return fmt::format("node {} lost{}", e.node.value, because(e.reason)); }
-  std::string operator()(const NodeDraining& e) const { return fmt::format("node {} drains{}", e.node.value, because(e.reason)); }
-  std::string operator()(const NodeRemoving& e) const { return fmt::format("node {} is removed{}", e.node.value, because(e.reason)); }
+  std::string operator()(const NodeLost& e) const {
+    return fmt::format("node {} lost{}", e.node.value, because(e.reason));
+  }
+  std::string operator()(const NodeDraining& e) const {
+    return fmt::format("node {} drains{}", e.node.value, because(e.reason));
+  }
+  std::string operator()(const NodeRemoving& e) const {
+    return fmt::format("node {} is removed{}", e.node.value, because(e.reason));
+  }
   std::string operator()(const NodeGone& e) const { return fmt::format("node {} is gone", e.node.value); }
   std::string operator()(const JobSubmitted& e) const {
-    return fmt::format("job {} ({}) submitted{}", e.job.value, e.spec.name, e.rerun_of.empty() ? "" : " again as " + e.rerun_of);
+    return fmt::format("job {} ({}) submitted{}", e.job.value, e.spec.name,
+                       e.rerun_of.empty() ? "" : " again as " + e.rerun_of);
   }
   std::string operator()(const JobHeld& e) const {
-    return fmt::format("job {} waits{}", e.job.value, because(e.reasons.against.empty() ? "" : e.reasons.against.front().text));
+    return fmt::format("job {} waits{}", e.job.value,
+                       because(e.reasons.against.empty() ? "" : e.reasons.against.front().text));
   }
   std::string operator()(const JobPlaced& e) const {
-    return fmt::format("job {} gathers generation {} with {}{}", e.job.value, e.generation, on_nodes(e.seats), because(e.cause));
+    return fmt::format("job {} gathers generation {} with {}{}", e.job.value, e.generation, on_nodes(e.seats),
+                       because(e.cause));
   }
   std::string operator()(const RestartCharged& e) const {
     return fmt::format("job {} used restart {}{}{}", e.job.value, e.used, because(e.cause),
                        e.backoff > 0s ? fmt::format("; starts again in {}", format_duration(e.backoff)) : "");
   }
   std::string operator()(const JobStarted& e) const {
-    return fmt::format("job {} runs generation {}, master {}:{}", e.job.value, e.generation, e.master_addr, e.master_port);
+    return fmt::format("job {} runs generation {}, master {}:{}", e.job.value, e.generation, e.master_addr,
+                       e.master_port);
   }
   std::string operator()(const SeatFailed& e) const {
     const elastic::Failure* first = elastic::root_cause(e.failures);
-    return fmt::format("job {} failed on node {}{}", e.job.value, e.node.value, because(first ? elastic::describe(*first) : ""));
+    return fmt::format("job {} failed on node {}{}", e.job.value, e.node.value,
+                       because(first ? elastic::describe(*first) : ""));
   }
-  std::string operator()(const SeatDone& e) const { return fmt::format("job {} is done on node {}", e.job.value, e.node.value); }
-  std::string operator()(const SeatVacated& e) const { return fmt::format("job {} has left node {}", e.job.value, e.node.value); }
+  std::string operator()(const SeatDone& e) const {
+    return fmt::format("job {} is done on node {}", e.job.value, e.node.value);
+  }
+  std::string operator()(const SeatVacated& e) const {
+    return fmt::format("job {} has left node {}", e.job.value, e.node.value);
+  }
   std::string operator()(const CheckpointMissed& e) const {
-    return fmt::format("job {} saved nothing in time on node {}: {} killed; it goes on from the checkpoint before, or the start",
-                       e.job.value, e.node.value, join(e.workers, ", "));
+    return fmt::format(
+        "job {} saved nothing in time on node {}: {} killed; it goes on from the checkpoint before, or the start",
+        e.job.value, e.node.value, join(e.workers, ", "));
   }
-  std::string operator()(const JobStopping& e) const { return fmt::format("job {} stops{}", e.job.value, because(e.reason)); }
+  std::string operator()(const JobStopping& e) const {
+    return fmt::format("job {} stops{}", e.job.value, because(e.reason));
+  }
   std::string operator()(const JobEnded& e) const {
     return fmt::format("job {} {}{}", e.job.value, to_string(e.result), because(e.reason));
   }
@@ -96,9 +118,12 @@ struct Describer {
 
 std::string_view to_string(JobResult result) {
   switch (result) {
-    case JobResult::kSucceeded: return "succeeded";
-    case JobResult::kFailed: return "failed";
-    case JobResult::kStopped: return "stopped";
+    case JobResult::kSucceeded:
+      return "succeeded";
+    case JobResult::kFailed:
+      return "failed";
+    case JobResult::kStopped:
+      return "stopped";
   }
   return "?";
 }

@@ -154,10 +154,10 @@ struct JobEnded {
   std::string reason;
 };
 
-using Event = std::variant<HeadStarted, ClusterConfigured, ShutdownRequested, NodeRequested, NodeCreated, NodeFailed,
-                           NodeJoined, NodeLost, NodeDraining, NodeRemoving, NodeGone, JobSubmitted, JobHeld, JobPlaced,
-                           RestartCharged, JobStarted, SeatFailed, SeatDone, SeatVacated, CheckpointMissed, JobStopping,
-                           JobEnded>;
+using Event =
+    std::variant<HeadStarted, ClusterConfigured, ShutdownRequested, NodeRequested, NodeCreated, NodeFailed, NodeJoined,
+                 NodeLost, NodeDraining, NodeRemoving, NodeGone, JobSubmitted, JobHeld, JobPlaced, RestartCharged,
+                 JobStarted, SeatFailed, SeatDone, SeatVacated, CheckpointMissed, JobStopping, JobEnded>;
 
 struct Record {
   uint64_t offset = 0;

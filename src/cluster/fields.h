@@ -58,7 +58,9 @@ concept IsId = std::is_same_v<T, NodeId> || std::is_same_v<T, JobId> || std::is_
 template <class T>
 concept IsSpec = std::is_same_v<T, JobSpec> || std::is_same_v<T, ClusterSpec> || std::is_same_v<T, Resources>;
 template <class T>
-concept HasFields = requires(FieldWriter& io, T& value) { fields(io, value); };
+concept HasFields = requires(FieldWriter& io, T& value) {
+  fields(io, value);
+};
 
 template <class T>
 struct IsVector : std::false_type {};
@@ -125,7 +127,8 @@ void read_value(const Json& json, T& value) {
     value = T(std::chrono::microseconds(json.get<int64_t>()));
   } else if constexpr (std::is_enum_v<T>) {
     const int number = json.get<int>();
-    if (number < 0 || number > static_cast<int>(last_of(T{}))) throw Error(ErrorCode::kFailed, "a number that names nothing");
+    if (number < 0 || number > static_cast<int>(last_of(T{})))
+      throw Error(ErrorCode::kFailed, "a number that names nothing");
     value = static_cast<T>(number);
   } else if constexpr (IsVector<T>::value) {
     value.clear();

@@ -35,6 +35,7 @@ void fields(Io& io, Job& j) {
   io("generation", j.generation);
   io("seats", j.seats);
   io("done", j.done);
+  io("failed", j.failed);
   io("leaving", j.leaving);
   io("shunned", j.shunned);
   io("master_addr", j.master_addr);

@@ -9,26 +9,40 @@ namespace rubato::cluster {
 
 std::string_view to_string(NodePhase phase) {
   switch (phase) {
-    case NodePhase::kRequested: return "requested";
-    case NodePhase::kStarting: return "starting";
-    case NodePhase::kUp: return "up";
-    case NodePhase::kLost: return "lost";
-    case NodePhase::kDraining: return "draining";
-    case NodePhase::kRemoving: return "removing";
+    case NodePhase::kRequested:
+      return "requested";
+    case NodePhase::kStarting:
+      return "starting";
+    case NodePhase::kUp:
+      return "up";
+    case NodePhase::kLost:
+      return "lost";
+    case NodePhase::kDraining:
+      return "draining";
+    case NodePhase::kRemoving:
+      return "removing";
   }
   return "?";
 }
 
 std::string_view to_string(JobPhase phase) {
   switch (phase) {
-    case JobPhase::kQueued: return "queued";
-    case JobPhase::kStarting: return "starting";
-    case JobPhase::kRunning: return "running";
-    case JobPhase::kRestarting: return "restarting";
-    case JobPhase::kStopping: return "stopping";
-    case JobPhase::kSucceeded: return "succeeded";
-    case JobPhase::kFailed: return "failed";
-    case JobPhase::kStopped: return "stopped";
+    case JobPhase::kQueued:
+      return "queued";
+    case JobPhase::kStarting:
+      return "starting";
+    case JobPhase::kRunning:
+      return "running";
+    case JobPhase::kRestarting:
+      return "restarting";
+    case JobPhase::kStopping:
+      return "stopping";
+    case JobPhase::kSucceeded:
+      return "succeeded";
+    case JobPhase::kFailed:
+      return "failed";
+    case JobPhase::kStopped:
+      return "stopped";
   }
   return "?";
 }
@@ -90,8 +104,9 @@ const Job& find_job(const State& state, std::string_view reference) {
   for (const Job* job : by_prefix) {
     if (ids.size() < 5) ids.push_back(job->id.value);
   }
-  throw Error(ErrorCode::kUsage, fmt::format("'{}' could be any of {} jobs: {}", reference, by_prefix.size(), join(ids, ", ")),
-              "", "give more of the id");
+  throw Error(ErrorCode::kUsage,
+              fmt::format("'{}' could be any of {} jobs: {}", reference, by_prefix.size(), join(ids, ", ")), "",
+              "give more of the id");
 }
 
 }  // namespace rubato::cluster

@@ -65,6 +65,7 @@ struct Job {
   Generation generation = 0;
   std::vector<Seat> seats;
   std::set<NodeId> done;          // seats whose workers all ended well in this generation
+  std::set<NodeId> failed;        // seats that reported a failure since the last start
   std::map<NodeId, int> leaving;  // workers of earlier seats that may still be alive
   std::map<NodeId, WallTime> shunned;
   std::string master_addr;
@@ -73,15 +74,15 @@ struct Job {
 
   int restarts_used = 0;
   int quick_crashes = 0;
-  bool failure_pending = false;    // a worker of the last generation failed and it was not decided yet what that costs
+  bool failure_pending = false;     // a worker of the last generation failed and it was not decided yet what that costs
   bool lost_since_failure = false;  // a node went away too: that was the cause
   Duration last_uptime = 0s;
-  WallTime not_before{};                    // back-off
-  std::vector<elastic::Failure> failures;   // of the last failed generation
+  WallTime not_before{};                   // back-off
+  std::vector<elastic::Failure> failures;  // of the last failed generation
   bool stop_failed = false;
-  std::string reason;        // for people: the last cause
-  Reasons reasons;           // of the last decision
-  uint64_t decided = 0;      // its offset
+  std::string reason;    // for people: the last cause
+  Reasons reasons;       // of the last decision
+  uint64_t decided = 0;  // its offset
   WallTime decided_at{};
 
   int workers() const;
@@ -112,9 +113,9 @@ struct State {
   WallTime last_join{};
 
   std::map<JobId, Job> jobs;
-  std::set<JobId> active;               // not queued, not ended
+  std::set<JobId> active;  // not queued, not ended
   std::set<JobId> queued;
-  std::vector<JobId> ended_jobs;        // oldest first, the last kEndedMax
+  std::vector<JobId> ended_jobs;              // oldest first, the last kEndedMax
   std::map<NodeId, std::set<JobId>> jobs_on;  // seats and leaving
   std::map<std::string, JobId> requests;      // request ids of the jobs that are here
 };
