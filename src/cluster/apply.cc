@@ -111,6 +111,7 @@ struct Applier {
     node.type = e.type;
     node.hash = e.hash;
     node.requested = node.since = time;
+    node.changed = offset;
     node.reason = e.why;
     state.nodes[e.node] = node;
     ++state.next_node[e.type];
@@ -278,6 +279,7 @@ struct Applier {
   void move(Node& node, NodePhase phase, const std::string& reason) {
     node.phase = phase;
     node.since = time;
+    node.changed = offset;
     node.reason = reason;
   }
 

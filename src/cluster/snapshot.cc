@@ -14,6 +14,7 @@ void fields(Io& io, Node& n) {
   io("phase", n.phase);
   io("requested", n.requested);
   io("since", n.since);
+  io("changed", n.changed);
   io("reason", n.reason);
   io("agent", n.agent);
   io("info", n.info);

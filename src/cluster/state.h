@@ -34,7 +34,8 @@ struct Node {
   std::string hash;
   NodePhase phase = NodePhase::kRequested;
   WallTime requested{};
-  WallTime since{};  // of the phase
+  WallTime since{};      // of the phase
+  uint64_t changed = 0;  // the record that brought it there
   std::string reason;
   AgentId agent;
   elastic::MemberInfo info;
