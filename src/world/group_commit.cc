@@ -29,6 +29,7 @@ Task<void> GroupCommit::run() {
 
 // False: nothing is left to do.
 Task<bool> GroupCommit::commit_some() {
+  co_await NextTurn(loop_);
   std::vector<std::string> records = take();
   const size_t count = records.size();
   try {

@@ -51,6 +51,18 @@ class GroupCommit {
     std::optional<Error> error;
     Event settled;
   };
+  // co_await it: whoever was made ready before goes first, and may append to the commit that comes next.
+  struct NextTurn {
+    Loop& loop;
+    Waiter waiter;
+    explicit NextTurn(Loop& loop_in) : loop(loop_in) {}
+    bool await_ready() const { return false; }
+    void await_suspend(std::coroutine_handle<> handle) {
+      waiter.handle = handle;
+      loop.make_ready(waiter);
+    }
+    void await_resume() const {}
+  };
   Task<void> run();
   Task<bool> commit_some();
   std::vector<std::string> take();

@@ -11,9 +11,8 @@ namespace {
 // A disk whose commits end when the test says so.
 struct Disk {
   explicit Disk(const CommitLimits& limits)
-      : changed(loop), group(loop, limits, [this](std::vector<std::string> records) {
-          return commit(*this, std::move(records));
-        }) {}
+      : changed(loop),
+        group(loop, limits, [this](std::vector<std::string> records) { return commit(*this, std::move(records)); }) {}
 
   static Task<uint64_t> commit(Disk& disk, std::vector<std::string> records) {
     disk.batches.push_back(records);
@@ -43,6 +42,7 @@ struct Disk {
   }
   void append(std::string name, std::vector<std::string> records) {
     scope.spawn(append_one(*this, std::move(name), std::move(records)));
+    loop.drain();
   }
 
   ManualLoop loop;
@@ -85,6 +85,15 @@ TEST(GroupCommit, SharesTheNextCommitAndAnswersInOrder) {
   EXPECT_EQ(disk.group.commits(), 3u);
 }
 
+TEST(GroupCommit, SharesTheFirstCommitWithTheSameTurn) {
+  Disk disk(limits(100, 1000));
+  disk.scope.spawn(Disk::append_one(disk, "a", {"1"}));
+  disk.scope.spawn(Disk::append_one(disk, "b", {"2"}));
+  disk.finish_commit();
+  EXPECT_EQ(disk.batches, (std::vector<Words>{{"1", "2"}}));
+  EXPECT_EQ(disk.answers, (Words{"a=1", "b=2"}));
+}
+
 TEST(GroupCommit, CutsOnlyAnAppendThatAloneIsTooLarge) {
   Disk disk(limits(3, 10));
   disk.append("a", {"1"});
@@ -93,8 +102,8 @@ TEST(GroupCommit, CutsOnlyAnAppendThatAloneIsTooLarge) {
   disk.append("d", {"6", "7", "8", "9", "10"});
   disk.append("e", {"0123456789", "x"});
   for (int i = 0; i < 8; ++i) disk.finish_commit();
-  EXPECT_EQ(disk.batches, (std::vector<Words>{{"1"}, {"2", "3"}, {"4", "5"}, {"6", "7", "8"}, {"9", "10"},
-                                              {"0123456789"}, {"x"}}));
+  EXPECT_EQ(disk.batches,
+            (std::vector<Words>{{"1"}, {"2", "3"}, {"4", "5"}, {"6", "7", "8"}, {"9", "10"}, {"0123456789"}, {"x"}}));
   EXPECT_EQ(disk.answers, (Words{"a=1", "b=3", "c=5", "d=10", "e=12"}));
 }
 
