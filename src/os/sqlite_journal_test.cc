@@ -338,7 +338,7 @@ TEST_F(SqliteJournalTest, RunsNothingThatAStrangerPutIntoTheFile) {
 }
 
 TEST_F(SqliteJournalTest, NoticesATornFile) {
-  append(*open(), numbered(1, 2000));
+  SqliteJournalFile(path).append(numbered(1, 2000));
   const std::string whole = read_text(path);
   ASSERT_GT(whole.size(), 40'000u);
   folder.write("journal.db", whole.substr(0, whole.size() / 2));
