@@ -47,6 +47,9 @@ class Controller final : public SessionHost {
   // What a request wants written. Returns when it is durable and all that follows from it was decided.
   Task<void> submit(std::vector<cluster::Event> events);
 
+  // The same without waiting.
+  void submit_later(cluster::Event event) { tell(std::move(event)); }
+
   // The state as far as it is durable: waits for the commit that is under way.
   Task<const cluster::State*> settled();
   const cluster::State& state() const { return state_; }
