@@ -34,14 +34,15 @@ LAYERS = {
     "reconcile": _DECISIONS | {"policy"},
     "provider": _SHELL,
     "agent": _SHELL,
+    "node": _SHELL | {"agent", "archive"},
     "head": _SHELL | {"provider"},  # the head acts through a provider's interface
     "os": {"core", "world"},
     "sim": {"core", "world"},
-    "cli": _SHELL | {"provider", "agent", "head", "os", "sim"},
+    "cli": _SHELL | {"provider", "agent", "node", "head", "os", "sim"},
 }
 PURE_LAYERS = {"model", "elastic", "cluster", "policy", "reconcile"}
 TEST_EXTRA = {"os", "sim"}  # tests may use either world
-SIM_TEST_EXTRA = _SHELL | {"provider", "agent", "head"}  # the simulator's tests drive the real shells
+SIM_TEST_EXTRA = _SHELL | {"provider", "agent", "node", "head"}  # the simulator's tests drive the real shells
 GENERATED_HEADERS = {"build_stamp.h"}
 ROOT_FILES = {"src/main.cc": {"cli"}}
 NO_CODE_FOLDERS = {"python"}  # files that are embedded in the binary
