@@ -94,7 +94,7 @@ Task<bool> Sessions::listen_to(const NodeId& node, Session& session) {
 }
 
 void Sessions::handle(const NodeId& node, Session& session, const ToHead& message) {
-  if (const auto* beat = std::get_if<Beat>(&message)) {
+  if (const auto* beat = std::get_if<NodeBeat>(&message)) {
     session.acted = beat->orders;
   } else if (const auto* reports = std::get_if<Reports>(&message)) {
     host_.reported(node, reports->errands);
