@@ -20,6 +20,7 @@ foreach(layer core world model elastic cli)
   rubato_layer_tests(${layer})
 endforeach()
 rubato_layer_tests(agent rubato_sim)
+rubato_layer_tests(archive rubato_os rubato_sim)
 rubato_layer_tests(os)
 rubato_layer_tests(sim rubato_agent)
 
