@@ -21,6 +21,8 @@ foreach(layer core world model elastic cli)
 endforeach()
 rubato_layer_tests(agent rubato_sim)
 rubato_layer_tests(node rubato_sim)
+rubato_layer_tests(provider rubato_os rubato_sim)
+rubato_layer_tests(archive rubato_os rubato_sim)
 rubato_layer_tests(os)
 rubato_layer_tests(sim rubato_node)
 
