@@ -35,7 +35,7 @@ LAYERS = {
     "reconcile": _DECISIONS | {"policy"},
     "provider": _SHELL,
     "agent": _SHELL,
-    "node": _SHELL | {"agent", "archive"},
+    "node": _SHELL | {"agent"},
     "head": _SHELL | {"provider"},  # the head acts through a provider's interface
     "os": {"core", "world"},
     "sim": {"core", "world"},

@@ -78,6 +78,7 @@ void ErrandRunner::stop_workers() {
 
 void ErrandRunner::follow() {
   if (idle()) settle_log();
+  log_.flush();
   switch (errand_.phase) {
     case Phase::kGathering:
       follow_gathering();

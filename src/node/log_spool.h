@@ -33,6 +33,8 @@ class LogSpool {
   // No more lines come for now: tell about dropped ones even if that goes over the bound.
   void settle();
 
+  void flush();  // to disk: an agent that is killed loses what was not
+
   // The next lines to send, of about `bytes_max` bytes; empty: none now.
   std::vector<elastic::LogLine> take(size_t bytes_max);
   void rewind();
@@ -62,7 +64,6 @@ class LogSpool {
 
   void adopt();
   void put(Generation generation, int rank, bool is_stderr, std::string_view text);
-  void flush();
   void begin_segment();
   std::string path(uint64_t segment) const;
   Place end() const;

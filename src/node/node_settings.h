@@ -26,7 +26,7 @@ struct NodeSettings {
   agent::Environment environment;  // of the workers; CUDA_VISIBLE_DEVICES in it names the node's GPUs
   bool old_torch = false;
   std::string version;
-  PackageStore::Unpack unpack;
+  PackageStore::Unpack unpack = package_unpacker();
 };
 
 }  // namespace rubato::node

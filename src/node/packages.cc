@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "archive/package.h"
+
 namespace rubato::node {
 
 namespace {
@@ -78,6 +80,12 @@ void PackageStore::finish(const std::string& hash, Fetch& fetch) {
   fetch.file.reset();
   unpack_(world_.files, part_path(hash), hash, folder_ + "/" + hash);
   fetch.done = true;
+}
+
+PackageStore::Unpack package_unpacker() {
+  return [](Files& files, const std::string& file, const std::string& hash, const std::string& target) {
+    archive::unpack(files, file, hash, target);
+  };
 }
 
 Task<void> copy_tree(World& world, std::string from, std::string to) {

@@ -54,6 +54,8 @@ class PackageStore {
   std::map<std::string, std::shared_ptr<Fetch>> fetches_;  // that are wanted now
 };
 
+PackageStore::Unpack package_unpacker();  // archive::unpack
+
 // A copy of everything in a folder that shares nothing with it. Gives others a turn after each piece.
 Task<void> copy_tree(World& world, std::string from, std::string to);
 
