@@ -142,9 +142,9 @@ class Chaos {
       });
       return;
     }
-    const std::vector<NodeId> nodes = cluster_.machines.list();
+    const std::vector<rubato::NodeId> nodes = cluster_.machines.list();
     if (nodes.empty()) return;
-    const NodeId node = nodes[random_.below(nodes.size())];
+    const rubato::NodeId node = nodes[random_.below(nodes.size())];
     const int machine = cluster_.machines.machine_of(node);
     if (kind == 2 && cluster_.machines.agent(node).running()) cluster_.machines.agent(node).kill();
     if (kind == 3) cluster_.sim.machine(machine).crash();

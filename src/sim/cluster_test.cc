@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "archive/package.h"
 #include "sim/cluster_testing.h"
 
 namespace rubato::sim {
@@ -20,6 +21,17 @@ WorkerBehaviour trains_for(Duration span) {
 testing::AssertionResult sound(const ClusterSim& cluster) {
   if (cluster.broken.empty()) return testing::AssertionSuccess();
   return testing::AssertionFailure() << cluster.broken.front() << "\n" << cluster.story();
+}
+
+// A working folder in the head's store.
+std::string packed(ClusterSim& cluster) {
+  Files& files = cluster.head_program().world().files;
+  files.make_folders("/src");
+  files.make_folders("/cluster/packages");
+  files.write_atomically("/src/train.py", "print('hello')\n");
+  const archive::Package package = archive::pack(files, "/src", "/cluster/packages/new");
+  files.rename("/cluster/packages/new", "/cluster/packages/" + package.hash + ".tar.zst");
+  return package.hash;
 }
 
 TEST(Cluster, RunsAJobToItsEnd) {
@@ -54,8 +66,8 @@ TEST(Cluster, ReplacesAKilledAgentAndTheJobGoesOn) {
   cluster.start_head();
   cluster.submit(sim_job(1, 3));
   ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 3; }, 60s)) << cluster.story();
-  cluster.machines.agent(NodeId{"small-2"}).kill();
-  ASSERT_TRUE(cluster.run_until([&] { return cluster.state().nodes.contains(NodeId{"small-4"}); }, 10s)) << cluster.story();
+  cluster.machines.agent(rubato::NodeId{"small-2"}).kill();
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.state().nodes.contains(rubato::NodeId{"small-4"}); }, 10s)) << cluster.story();
   ASSERT_TRUE(cluster.run_until([&] { return cluster.training(*cluster.wishes[0].job) == 3; }, 60s)) << cluster.story();
   ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 300s)) << cluster.story();
   EXPECT_EQ(cluster.job(0)->phase, JobPhase::kSucceeded);
@@ -139,10 +151,12 @@ TEST(Cluster, GoesOnWithoutANodeThatDoesNotAnswer) {
   cluster.behaviour = trains_for(60s);
   cluster.start_head();
   ASSERT_TRUE(cluster.run_until([&] { return cluster.head_up() && cluster.state().nodes.size() == 3; }, 10s));
-  // Its agent is connected and beats, but cannot make a working folder.
-  ASSERT_TRUE(cluster.run_until([&] { return cluster.machines.has(NodeId{"small-3"}); }, 10s));
-  cluster.sim.machine(cluster.machines.machine_of(NodeId{"small-3"})).disk().set_free_bytes(0);
+  // Its agent is connected and beats, but has no room for the job's package.
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.machines.list().size() == 3; }, 10s));
+  cluster.sim.machine(cluster.machines.machine_of(rubato::NodeId{"small-3"})).disk().set_free_bytes(0);
+  cluster.sim.simulator.run_for(2s);
   JobSpec spec = sim_job(2, 3);
+  spec.package = packed(cluster);
   spec.rescale_timeout = 20s;
   cluster.submit(spec);
   ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 300s)) << cluster.story();
@@ -195,7 +209,7 @@ TEST(Cluster, IsDeterministic) {
     cluster.submit(sim_job(1, 3));
     cluster.submit(sim_job(2, 2));
     cluster.sim.simulator.run_for(20s);
-    cluster.machines.agent(NodeId{"small-1"}).kill();
+    cluster.machines.agent(rubato::NodeId{"small-1"}).kill();
     cluster.run_until([&] { return cluster.all_ended(); }, 300s);
     stories.push_back(cluster.story() + fmt::format("{}", cluster.sim.simulator.hash()));
   }

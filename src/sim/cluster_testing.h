@@ -39,7 +39,7 @@ class SimMachines {
   }
 
   // Killing from inside another program's turn would be too early: it is planned for this instant.
-  void remove(const NodeId& node) {
+  void remove(const rubato::NodeId& node) {
     const auto it = nodes_.find(node);
     if (it == nodes_.end()) return;
     const Made made = it->second;
@@ -51,15 +51,15 @@ class SimMachines {
     });
   }
 
-  std::vector<NodeId> list() const {
-    std::vector<NodeId> ids;
+  std::vector<rubato::NodeId> list() const {
+    std::vector<rubato::NodeId> ids;
     for (const auto& [id, made] : nodes_) ids.push_back(id);
     return ids;
   }
 
-  int machine_of(const NodeId& node) const { return nodes_.at(node).machine; }
-  bool has(const NodeId& node) const { return nodes_.contains(node); }
-  SimProgram& agent(const NodeId& node) const { return *nodes_.at(node).program; }
+  int machine_of(const rubato::NodeId& node) const { return nodes_.at(node).machine; }
+  bool has(const rubato::NodeId& node) const { return nodes_.contains(node); }
+  SimProgram& agent(const rubato::NodeId& node) const { return *nodes_.at(node).program; }
 
  private:
   struct Made {
@@ -89,7 +89,7 @@ class SimMachines {
   }
 
   Simulation& sim_;
-  std::map<NodeId, Made> nodes_;
+  std::map<rubato::NodeId, Made> nodes_;
   std::set<int> taken_;
 };
 
@@ -106,11 +106,11 @@ class SimProvider final : public provider::NodeProvider {
     }
     machines_.create(order);
   }
-  Task<void> remove(NodeId node) override {
+  Task<void> remove(rubato::NodeId node) override {
     co_await delay();
     machines_.remove(node);
   }
-  Task<std::vector<NodeId>> list() override {
+  Task<std::vector<rubato::NodeId>> list() override {
     co_await delay();
     co_return machines_.list();
   }
@@ -175,8 +175,9 @@ class ClusterSim {
     const auto it = state().jobs.find(*wishes.at(wish).job);
     return it == state().jobs.end() ? nullptr : &it->second;
   }
+  // And durably so.
   bool all_ended() const {
-    if (!head_up()) return false;
+    if (!head_up() || state().offset > journal.end()) return false;
     for (size_t i = 0; i < wishes.size(); ++i) {
       const cluster::Job* found = job(i);
       if (!found || !cluster::ended(found->phase)) return false;
