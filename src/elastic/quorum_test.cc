@@ -404,6 +404,19 @@ TEST_F(Takeover, SuccessorsAreTheOldestMembersOfTheRound) {
   EXPECT_EQ(successors[2].port, 4000);
 }
 
+// An agent that leaves takes nothing over, but it counts until it is gone: whoever takes over must look after it.
+TEST_F(Takeover, AgentsThatAreLeavingCanBeAskedAfter) {
+  old.machine.leaving(id("3"), "SIGTERM", old.now);
+  const View last = old.view("2");
+  for (const Successor& successor : last.successors) EXPECT_NE(successor.id, id("3"));
+  ASSERT_EQ(last.missing.size(), 1u);
+  EXPECT_EQ(last.missing[0].id, id("3"));
+  EXPECT_EQ(last.missing[0].address, "10.0.0.3");
+  EXPECT_TRUE(last.missing[0].in_round);
+  old.machine.ready(id("3"), old.generation(), 0, old.now);
+  EXPECT_TRUE(old.view("2").missing.empty()) << "it is gone";
+}
+
 // The host went from RUNNING 2 to GATHERING 3 before it could send RUNNING 2 to anybody, then it died. The agents know
 // of round 2 by the later view only, and were in it all the same: somebody must be able to take over.
 TEST_F(Takeover, WorksWhenTheLastRoundWasNeverAnnounced) {

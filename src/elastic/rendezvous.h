@@ -138,6 +138,7 @@ class Rendezvous {
   void lose(const AgentId& id, Loss how, const std::string& reason, Instant now);
   bool quorum_holds() const;
   std::vector<Successor> successors() const;
+  std::vector<Successor> worth_asking_after() const;  // agents of the last round that are no successors
   bool spans_machines() const;
   std::vector<const Member*> candidates() const;  // in rank order, leaving ones left out
   void note(Note::Kind kind, const std::string& reason, const MemberInfo* member = nullptr);

@@ -277,6 +277,20 @@ std::vector<Successor> Rendezvous::successors() const {
   return out;
 }
 
+// Those who leave take nothing over, but they count until they are gone: a successor must be able to find out.
+std::vector<Successor> Rendezvous::worth_asking_after() const {
+  std::vector<Successor> out;
+  for (const auto& [id, member] : members_) {
+    const std::optional<Doorway> door = doorway(id);
+    if (member.leaving && in_round(id) && door) {
+      out.push_back({id, member.info.host, door->address, door->port, true});
+    }
+  }
+  out.insert(out.end(), missing_.begin(), missing_.end());
+  if (out.size() > kSuccessorsMax) out.resize(kSuccessorsMax);
+  return out;
+}
+
 bool Rendezvous::spans_machines() const {
   return std::ranges::any_of(
       members_, [&](const auto& entry) { return entry.second.info.machine != members_.begin()->second.info.machine; });
@@ -289,8 +303,7 @@ View Rendezvous::common_view() const {
   view.reason = reason_;
   view.provisional = !quorum_holds();
   view.successors = successors();
-  view.missing.assign(missing_.begin(),
-                      missing_.begin() + static_cast<std::ptrdiff_t>(std::min(missing_.size(), kSuccessorsMax)));
+  view.missing = worth_asking_after();
   view.master_addr = master_addr_;
   view.master_port = master_port_;
   if (phase_ == Phase::kEnded) {

@@ -74,7 +74,7 @@ struct View {
   bool host_in_round = false;
   // The oldest agents, host included, in the order in which they take over.
   std::vector<Successor> successors;
-  std::vector<Successor> missing;  // agents of the last round that may live elsewhere
+  std::vector<Successor> missing;  // agents of the last round that are leaving, or may live elsewhere
 
   // kEnded
   bool succeeded = false;
