@@ -404,6 +404,16 @@ TEST_F(Takeover, SuccessorsAreTheOldestMembersOfTheRound) {
   EXPECT_EQ(successors[2].port, 4000);
 }
 
+// 2 took over, 3 followed, then 2 died: now the old host has its half again, but 3 has seen a newer one.
+TEST_F(Takeover, AFormerHostStepsDownWhenAnAgentOfItsRoundAsksForANewerOne) {
+  old.machine.saw_host(id("9"), 7);
+  EXPECT_FALSE(old.machine.superseded()) << "of another group, with the same name";
+  old.machine.saw_host(id("3"), 1);
+  EXPECT_FALSE(old.machine.superseded()) << "that is this one";
+  old.machine.saw_host(id("3"), 2);
+  EXPECT_TRUE(old.machine.superseded());
+}
+
 // An agent that leaves takes nothing over, but it counts until it is gone: whoever takes over must look after it.
 TEST_F(Takeover, AgentsThatAreLeavingCanBeAskedAfter) {
   old.machine.leaving(id("3"), "SIGTERM", old.now);

@@ -202,6 +202,10 @@ void Rendezvous::leaving(const AgentId& id, const std::string& reason, Instant n
   try_form(now);
 }
 
+void Rendezvous::saw_host(const AgentId& id, uint64_t epoch) {
+  if (round_ids_.contains(id) && epoch > epoch_) superseded_ = true;
+}
+
 void Rendezvous::disconnected(const AgentId& id, Loss how, Instant now) {
   now_ = now;
   const auto it = members_.find(id);

@@ -66,6 +66,9 @@ class Rendezvous {
   void failed(const AgentId& id, Generation generation, const std::vector<Failure>& failures, Instant now);
   void succeeded(const AgentId& id, Generation generation, Instant now);
   void leaving(const AgentId& id, const std::string& reason, Instant now);
+  // That agent, who need not be here, has seen a real host of this epoch. If it is of our last round, the group went on
+  // without this host, which must step down. Of others (what is left of an older group) it means nothing.
+  void saw_host(const AgentId& id, uint64_t epoch);
   // Its connection ended. It is lost if it does not come back within a moment. That it closed the connection does not
   // prove that it is dead: it may have given this host up.
   void disconnected(const AgentId& id, Loss how, Instant now);

@@ -248,11 +248,8 @@ struct Encoder {
   json operator()(const Leave& m) const { return {{"type", "leave"}, {"reason", m.reason}}; }
   json operator()(const Beat& m) const { return {{"type", "beat"}, {"sent_us", m.sent_us}, {"age_us", m.age_us}}; }
   json operator()(const Where& m) const {
-    return {{"type", "where"},
-            {"epoch", m.epoch},
-            {"round", m.round},
-            {"incumbent", m.incumbent},
-            {"seniority", m.seniority}};
+    return {{"type", "where"},          {"epoch", m.epoch},         {"round", m.round},
+            {"incumbent", m.incumbent}, {"seniority", m.seniority}, {"from", m.from.value}};
   }
   json operator()(const View& m) const { return view_json(m, now); }
   json operator()(const Refused& m) const { return {{"type", "refused"}, {"reason", m.reason}}; }
@@ -283,7 +280,7 @@ Message read_message(const json& j, Instant now) {
   }
   if (type == "where") {
     return Where{number<uint64_t>(j, "epoch"), number<uint64_t>(j, "round"), j.at("incumbent").get<bool>(),
-                 number<uint64_t>(j, "seniority")};
+                 number<uint64_t>(j, "seniority"), AgentId{j.at("from").get<std::string>()}};
   }
   if (type == "view") return read_view(j, now);
   if (type == "refused") return Refused{j.at("reason").get<std::string>()};

@@ -108,7 +108,7 @@ std::vector<Message> one_of_each() {
           some_view(),
           Refused{"no room"},
           Moved{"node2", 4000, 4, 3},
-          Where{4, 3, true, 2}};
+          Where{4, 3, true, 2, AgentId{"w"}}};
 }
 
 template <class T>
@@ -233,7 +233,8 @@ TEST(Wire, SmallMessagesKeepTheirFields) {
   EXPECT_EQ(round_trip(Refused{"no"}).reason, "no");
   EXPECT_EQ(round_trip(Beat{123456789, 42}).sent_us, 123456789);
   EXPECT_EQ(round_trip(Beat{123456789, 42}).age_us, 42);
-  const Where where = round_trip(Where{4, 3, true, 2});
+  const Where where = round_trip(Where{4, 3, true, 2, AgentId{"w"}});
+  EXPECT_EQ(where.from.value, "w");
   EXPECT_EQ(where.epoch, 4u);
   EXPECT_EQ(where.round, 3u);
   EXPECT_TRUE(where.incumbent);
