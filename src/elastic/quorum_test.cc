@@ -345,6 +345,26 @@ TEST(TakeoverAfterALaterRound, TheDeadOfTheOlderOneDoNotCount) {
   EXPECT_NE(g.phase(), Phase::kRunning) << "1 and 4 are half of round 2 and have its host: a split brain";
 }
 
+// The host formed round 2 as it was cut off, so nobody heard of it; then it came to its successor, and died.
+TEST(TakeoverAfterALaterRound, ThoseWhoNeverHeardOfItCountAllTheSame) {
+  Group old(terms(1, 3, 1));
+  old.run({"1", "2", "3"});
+  const Legacy before = old.machine.legacy();
+  const Claim before_2 = old.claim("2"), before_3 = old.claim("3");
+  old.fail("1");
+  old.ready_all();
+  ASSERT_EQ(old.view("1").legacy.round, 2u);
+  Group g(before, {});
+  EXPECT_EQ(g.join("2", before_2), std::nullopt);
+  EXPECT_EQ(g.join("3", before_3), std::nullopt);
+  EXPECT_EQ(g.join("1", old.claim("1")), std::nullopt);
+  EXPECT_EQ(g.machine.legacy().round, 2u);
+  g.machine.disconnected(id("1"), Loss::kDead, g.now);
+  g.ready_all();
+  EXPECT_EQ(g.phase(), Phase::kRunning) << g.reason();
+  EXPECT_EQ(g.placed(), (Names{"2", "3"}));
+}
+
 TEST_F(Takeover, KeepsTheBudgetThatWasUsedAndItsCauses) {
   old.fail("1");
   old.ready_all();

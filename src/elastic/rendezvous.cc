@@ -113,13 +113,7 @@ void Rendezvous::admit(const MemberInfo& info, const Claim& claim, Instant now) 
   note(Note::Kind::kJoined, "", &info);
   if (!incumbent_ && claim.epoch > 0) {
     // It may know of a later round than the new host does: the later numbers win.
-    if (claim.round > round_) {
-      round_ = claim.round;
-      round_size_ = claim.round_size;
-      dead_ = {};  // of an older round
-      missing_.clear();
-      round_ids_.clear();
-    }
+    if (claim.round > round_) adopt_round(claim);
     if (claim.generation >= generation_) {
       generation_ = claim.generation + 1;
       ++revision_;
@@ -129,6 +123,24 @@ void Rendezvous::admit(const MemberInfo& info, const Claim& claim, Instant now) 
   const auto in_round = std::ranges::count_if(members_, [&](const auto& m) { return m.second.round == round_; });
   if (phase_ == Phase::kRunning && in_round < terms_.max_nodes && !finishing_) {
     gather(fmt::format("an agent on {} joined", info.host), now);
+  }
+}
+
+void Rendezvous::adopt_round(const Claim& claim) {
+  round_ = claim.round;
+  round_size_ = claim.round_size;
+  dead_ = {};  // of an older round
+  missing_.clear();
+  round_ids_.clear();
+  for (const Successor& peer : claim.peers) {
+    round_ids_.insert(peer.id);
+    // One that is here already was cut off before it heard of that round.
+    const auto here = members_.find(peer.id);
+    if (here == members_.end()) {
+      missing_.push_back(peer);
+    } else {
+      here->second.round = round_;
+    }
   }
 }
 

@@ -132,6 +132,7 @@ class Rendezvous {
   bool settle_failure(Instant now);           // false: the job has ended
   std::string obstacle(Instant now) const;    // why no round can form of those who are there; empty: it can
   void admit(const MemberInfo& info, const Claim& claim, Instant now);
+  void adopt_round(const Claim& claim);  // of which this host has not heard
   void resume(Member& member, const MemberInfo& info, const Claim& claim, Instant now);
   int alive() const;  // members that count for the quorum
   void form(Instant now);

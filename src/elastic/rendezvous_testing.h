@@ -105,6 +105,7 @@ class Group {
     c.running = c.in_round;
     c.seniority = v.seniority;
     c.restarts_used = v.legacy.restarts_used;
+    c.peers = peers_in_round(v);
     return c;
   }
   Names placed() const {

@@ -97,6 +97,18 @@ struct Claim {
   bool succeeded = false;  // its workers of that round all ended well
   uint64_t seniority = 0;
   int restarts_used = 0;
+  std::vector<Successor> peers;  // the agents of that round that it knows of, itself among them
 };
+
+// Those agents, as the view names them.
+inline std::vector<Successor> peers_in_round(const View& view) {
+  std::vector<Successor> peers;
+  for (const auto* list : {&view.successors, &view.missing}) {
+    for (const Successor& agent : *list) {
+      if (agent.in_round) peers.push_back(agent);
+    }
+  }
+  return peers;
+}
 
 }  // namespace rubato::elastic

@@ -147,26 +147,6 @@ std::vector<Failure> read_failures(const json& list, Instant now) {
   return failures;
 }
 
-json claim_json(const Claim& c) {
-  return {{"epoch", c.epoch},           {"generation", c.generation}, {"round", c.round},
-          {"round_size", c.round_size}, {"in_round", c.in_round},     {"running", c.running},
-          {"succeeded", c.succeeded},   {"seniority", c.seniority},   {"restarts_used", c.restarts_used}};
-}
-
-Claim read_claim(const json& j) {
-  Claim c;
-  c.epoch = number<uint64_t>(j, "epoch");
-  c.generation = number<uint64_t>(j, "generation");
-  c.round = number<uint64_t>(j, "round");
-  c.round_size = number<int>(j, "round_size");
-  c.in_round = j.at("in_round").get<bool>();
-  c.running = j.at("running").get<bool>();
-  c.succeeded = j.at("succeeded").get<bool>();
-  c.seniority = number<uint64_t>(j, "seniority");
-  c.restarts_used = number<int>(j, "restarts_used");
-  return c;
-}
-
 json successors_json(const std::vector<Successor>& agents) {
   json list = json::array();
   for (const Successor& s : agents) {
@@ -188,6 +168,34 @@ std::vector<Successor> read_successors(const json& list) {
     agents.push_back(std::move(s));
   }
   return agents;
+}
+
+json claim_json(const Claim& c) {
+  return {{"epoch", c.epoch},
+          {"generation", c.generation},
+          {"round", c.round},
+          {"round_size", c.round_size},
+          {"in_round", c.in_round},
+          {"running", c.running},
+          {"succeeded", c.succeeded},
+          {"seniority", c.seniority},
+          {"restarts_used", c.restarts_used},
+          {"peers", successors_json(c.peers)}};
+}
+
+Claim read_claim(const json& j) {
+  Claim c;
+  c.epoch = number<uint64_t>(j, "epoch");
+  c.generation = number<uint64_t>(j, "generation");
+  c.round = number<uint64_t>(j, "round");
+  c.round_size = number<int>(j, "round_size");
+  c.in_round = j.at("in_round").get<bool>();
+  c.running = j.at("running").get<bool>();
+  c.succeeded = j.at("succeeded").get<bool>();
+  c.seniority = number<uint64_t>(j, "seniority");
+  c.restarts_used = number<int>(j, "restarts_used");
+  c.peers = read_successors(j.at("peers"));
+  return c;
 }
 
 json view_json(const View& v, Instant now) {

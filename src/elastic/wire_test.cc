@@ -39,6 +39,7 @@ Claim some_claim() {
   claim.succeeded = true;
   claim.seniority = 4;
   claim.restarts_used = 2;
+  claim.peers = {{AgentId{"p"}, "node3", "10.0.0.3", 4000, true}};
   return claim;
 }
 
@@ -184,6 +185,8 @@ TEST(Wire, AJoinKeepsTheMemberAndItsClaim) {
   EXPECT_EQ(back.claim.round_size, 5);
   EXPECT_TRUE(back.claim.in_round && back.claim.running && back.claim.succeeded);
   EXPECT_EQ(back.claim.seniority, 4u);
+  ASSERT_EQ(back.claim.peers.size(), 1u);
+  EXPECT_EQ(back.claim.peers[0].address, "10.0.0.3");
   EXPECT_EQ(back.claim.restarts_used, 2);
 }
 
