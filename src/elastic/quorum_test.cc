@@ -165,6 +165,39 @@ TEST(Cut, AgentsThatTurnOutToBeDeadNoLongerCount) {
   EXPECT_TRUE(g.machine.missing().empty());
 }
 
+// 1 and 2 were cut off; 3, 4 and 5 went on without them, then 4 ended. Its death must not make a half of 1 and 2.
+TEST(Cut, AnAgentThatDiedOutOfSightMayHaveHelpedTheOthersToGoOn) {
+  Group g(terms(1, 5));
+  g.run({"1", "2", "3", "4", "5"});
+  g.mute = {"3", "4", "5"};
+  g.pass(5s);
+  g.ready_all();
+  ASSERT_TRUE(g.machine.provisional());
+  g.machine.declare_dead(id("4"), true, g.now);
+  EXPECT_TRUE(g.machine.provisional()) << "3 and 5 may have gone on with it";
+  EXPECT_EQ(g.view("2").legacy.round_size, 5) << "nor may a successor of this host think so";
+  g.machine.declare_dead(id("3"), true, g.now);
+  EXPECT_TRUE(g.machine.provisional());
+  g.machine.declare_dead(id("5"), true, g.now);
+  EXPECT_EQ(g.phase(), Phase::kRunning) << "nobody is left elsewhere: " << g.reason();
+}
+
+// The host went on with a spare, and then ended: the one that it had lost must not go on alone.
+TEST(Cut, TheLastOfARoundWaitsForTheSparesThatMayHaveTakenAPlace) {
+  Group old(terms(1, 2));
+  old.run({"1", "2"});
+  old.join_all({"3"});
+  Group g(old.machine.legacy(), {});
+  EXPECT_EQ(g.join("2", old.claim("2")), std::nullopt);
+  g.pass(10s);
+  g.machine.declare_dead(id("1"), true, g.now);
+  g.ready_all();
+  EXPECT_EQ(g.phase(), Phase::kGathering) << "3 may be in a round of its own by now";
+  EXPECT_EQ(g.join("3", old.claim("3")), std::nullopt);
+  g.ready_all();
+  EXPECT_EQ(g.phase(), Phase::kRunning) << g.reason();
+}
+
 TEST(Cut, AnAgentThatIsBackIsNotDeclaredDead) {
   Group g(terms(1, 2));
   g.run({"1", "2"});

@@ -38,11 +38,13 @@ Rendezvous::Rendezvous(const Legacy& legacy, const LostHost& host, Dead dead, In
       lost_host_(host),
       host_fenced_(host.heard + legacy.terms.heartbeat + beat_interval(legacy.terms.heartbeat)),
       everybody_fenced_(now + std::max(legacy.terms.heartbeat, host.patience)),
+      in_sight_until_(host.heard + 2 * beat_interval(legacy.terms.heartbeat)),
       lost_while_gathering_(true),
       causes_(legacy.causes) {
+  if (now >= in_sight_until_) dead_.unseen = dead_.in_round;
   for (const Successor& elder : host.elders) {
     if (elder.in_round) round_ids_.insert(elder.id);
-    if (elder.in_round && !dead_.has(elder.id)) missing_.push_back(elder);
+    if (!dead_.has(elder.id) || dead_.unseen.contains(elder.id)) missing_.push_back(elder);
   }
 }
 
@@ -64,8 +66,7 @@ std::optional<std::string> Rendezvous::join(const MemberInfo& info, const Claim&
     superseded_ = true;
     return fmt::format("it has seen a newer host (epoch {}) than this one (epoch {})", claim.epoch, epoch_);
   }
-  dead_.in_round.erase(info.id);
-  dead_.spares.erase(info.id);
+  dead_.forget(info.id);
   std::erase_if(missing_, [&](const Successor& agent) { return agent.id == info.id; });
   ++details_;
   if (info.node_rank) {
@@ -238,8 +239,13 @@ void Rendezvous::declare_dead(const AgentId& id, bool in_round, Instant now) {
     // One that came back meanwhile is not dead.
     if (members_.at(id).disconnected) disconnected(id, Loss::kDead, now);
   } else {
-    dead_.add(id, incumbent_ ? round_ids_.contains(id) : in_round);
-    std::erase_if(missing_, [&](const Successor& agent) { return agent.id == id; });
+    const bool counts = incumbent_ ? round_ids_.contains(id) : in_round;
+    // A host loses sight of an agent before it gets here; a successor had the eyes of the lost host for a moment.
+    const bool unseen = counts && !dead_.has(id) && (incumbent_ || now >= in_sight_until_);
+    dead_.add(id, counts);
+    if (unseen) dead_.unseen.insert(id);
+    // The death of an unseen one is no news for a successor to build on: it must be able to ask again.
+    if (!dead_.unseen.contains(id)) std::erase_if(missing_, [&](const Successor& agent) { return agent.id == id; });
     tick(now);
   }
 }

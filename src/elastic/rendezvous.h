@@ -140,6 +140,10 @@ class Rendezvous {
   void end_if_all_done();
   void drop(const AgentId& id);  // it left, or is known to be dead
   void lose(const AgentId& id, Loss how, const std::string& reason, Instant now);
+  // Agents of the last round that are dead, so that nobody can count on them. Not those who died out of our sight while
+  // somebody may live there: before, they may have helped the others to go on without us.
+  int dead_count() const;
+  bool anybody_elsewhere() const;  // an agent of this group, in the round or not, is neither here nor known to be dead
   bool quorum_holds() const;
   std::vector<Successor> successors() const;
   std::vector<Successor> worth_asking_after() const;  // agents of the last round that are no successors
@@ -171,6 +175,7 @@ class Rendezvous {
   LostHost lost_host_;
   Instant host_fenced_{};       // after a takeover: when the lost host's workers are surely gone,
   Instant everybody_fenced_{};  // and those of every agent that has not come
+  Instant in_sight_until_{};    // and until when the lost host would have told us of whoever left it
   Duration last_uptime_{};
   std::vector<Successor> missing_;
   Instant last_missing_{};  // when an agent was last lost that may live on elsewhere

@@ -52,7 +52,11 @@ struct LostHost {
 struct Dead {
   std::set<AgentId> in_round;
   std::set<AgentId> spares;
+  std::set<AgentId> unseen;  // of in_round, those that died out of our sight: see Rendezvous::dead_count()
   void add(const AgentId& id, bool was_in_round) { (was_in_round ? in_round : spares).insert(id); }
+  void forget(const AgentId& id) {
+    for (auto* set : {&in_round, &spares, &unseen}) set->erase(id);
+  }
   bool has(const AgentId& id) const { return in_round.contains(id) || spares.contains(id); }
 };
 
