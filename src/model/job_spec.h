@@ -29,8 +29,8 @@ struct JobSpec {
   int priority = 0;  // higher first; -1000..1000
   std::string owner;
   int max_restarts = 3;
-  Duration timeout = 0s;  // of the whole job from its first start; 0: none
-  Duration grace = 30s;   // between SIGTERM and SIGKILL when it is stopped
+  Duration timeout = 0s;               // of the whole job from its first start; 0: none
+  Duration grace = 30s;                // between SIGTERM and SIGKILL when it is stopped
   Duration checkpoint_timeout = 120s;  // between SIGTERM and SIGKILL when it is rescaled
   Duration rescale_timeout = 60s;      // how long a new round waits for nodes that do not answer
 

@@ -1,0 +1,161 @@
+#include "model/cluster_spec.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace rubato {
+namespace {
+
+ClusterSpec read(const std::string& text) { return read_cluster_spec(Yaml::parse(text, "c.yaml")); }
+
+Error refused(const std::string& text) {
+  try {
+    read(text);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code, ErrorCode::kUsage);
+    return error;
+  }
+  ADD_FAILURE() << "taken: " << text;
+  return Error(ErrorCode::kFailed, "");
+}
+
+constexpr const char* kTwoTypes = R"(cluster_name: lab
+provider: {type: local, isolation: netns}
+max_workers: 5
+available_node_types:
+  small:
+    resources: {CPU: 2, memory: 2GiB}
+    min_workers: 2
+    max_workers: 4
+  gpu-big:
+    resources: {CPU: 8, GPU: 1, license: 0.5}
+    node_config: {}
+)";
+
+TEST(ClusterSpec, ReadsRaysModernSpellingWithPositions) {
+  const ClusterSpec spec = read(kTwoTypes);
+  EXPECT_EQ(spec.name, "lab");
+  EXPECT_EQ(spec.isolation, Isolation::kNetns);
+  EXPECT_EQ(spec.max_workers, 5);
+  EXPECT_EQ(spec.max_where, "c.yaml:3:14");
+  const NodeType& small = spec.types.at("small");
+  EXPECT_EQ(describe(small.resources), "2 CPU, 2 GiB memory");
+  EXPECT_EQ(small.min_workers, 2);
+  EXPECT_EQ(small.max_workers, 4);
+  EXPECT_EQ(small.resources_where, "c.yaml:6:16");
+  EXPECT_EQ(small.min_where, "c.yaml:7:18");
+  EXPECT_EQ(small.max_where, "c.yaml:8:18");
+  const NodeType& big = spec.types.at("gpu-big");
+  EXPECT_EQ(big.min_workers, 0);
+  EXPECT_EQ(big.max_workers, 5);
+  EXPECT_EQ(big.max_where, "c.yaml:9:3");
+}
+
+TEST(ClusterSpec, WithoutAClusterMaximumTheTypesAddUp) {
+  const ClusterSpec spec = read(R"(provider: {type: local}
+available_node_types:
+  a: {resources: {CPU: 1}, min_workers: 2}
+  b: {resources: {CPU: 1}, max_workers: 3}
+)");
+  EXPECT_EQ(spec.name, "local");
+  EXPECT_EQ(spec.types.at("a").max_workers, 2);
+  EXPECT_EQ(spec.types.at("b").min_workers, 0);
+  EXPECT_EQ(spec.max_workers, 5);
+}
+
+TEST(ClusterSpec, TheDefaultIsOneNodeWithTheMachine) {
+  const ClusterSpec spec = read(default_cluster_text(8, 2));
+  EXPECT_EQ(spec.max_workers, 1);
+  EXPECT_EQ(spec.types.at("machine").min_workers, 1);
+  EXPECT_EQ(describe(spec.types.at("machine").resources), "8 CPU, 2 GPU");
+  EXPECT_EQ(describe(read(default_cluster_text(3, 0)).types.at("machine").resources), "3 CPU");
+}
+
+struct Bad {
+  const char* text;
+  const char* message;
+  const char* where;
+  const char* hint;
+};
+
+TEST(ClusterSpec, ErrorsPointAtTheWord) {
+  const Bad cases[] = {
+      {"", "empty", "c.yaml:1:1", "cluster_name"},
+      {"provider: {type: aws}\n", "'aws' is not yet supported here", "c.yaml:1:18", "supported: local"},
+      {"provider: {type: local, isolatoin: none}\n", "unknown key \"isolatoin\"", "c.yaml:1:25", "isolation"},
+      {"provider: {type: local, isolation: vm}\n", "isolation 'vm'", "c.yaml:1:36", "none or netns"},
+      {"provider: {type: local}\n", "lacks the key \"available_node_types\"", "c.yaml:1:1", ""},
+      {"provider: {type: local}\navailable_node_types: {}\n", "at least one type", "c.yaml:2:23", ""},
+      {"cluster_name: My Lab\nprovider: {type: local}\n", "'My Lab' is not a name", "c.yaml:1:15", "a-z"},
+      {"provider: {type: local}\navailable_node_typs: {a: {}}\n", "lacks the key \"available_node_types\"",
+       "c.yaml:1:1", "available_node_typs"},
+  };
+  for (const Bad& bad : cases) {
+    const Error error = refused(bad.text);
+    EXPECT_NE(error.message.find(bad.message), std::string::npos) << error.message;
+    EXPECT_EQ(error.where, bad.where) << error.message;
+    EXPECT_NE(error.hint.find(bad.hint), std::string::npos) << error.hint;
+  }
+}
+
+TEST(ClusterSpec, ErrorsInATypePointAtTheWord) {
+  const std::string head = "provider: {type: local}\navailable_node_types:\n  ";
+  const Bad cases[] = {
+      {"a: {}", "lacks the key \"resources\"", "c.yaml:3:6", ""},
+      {"a: {resources: {CPU: 1}}", "would never have a node", "c.yaml:3:6", "min_workers"},
+      {"a: {resources: {}, min_workers: 1}", "needs some resource", "c.yaml:3:18", ""},
+      {"a: {resources: {CPU: auto}, min_workers: 1}", "'CPU: auto' is not a number", "c.yaml:3:24", "rubato up"},
+      {"a: {resources: {cpu: 1}, min_workers: 1}", "spelled 'CPU'", "c.yaml:3:24", "write CPU"},
+      {"a: {resources: {CPU: x}, min_workers: 1}", "expected a number", "c.yaml:3:24", ""},
+      {"a: {resources: {memory: 4 elephants}, min_workers: 1}", "not an amount of memory", "c.yaml:3:27", "4GiB"},
+      {"a: {resources: {CPU: 1}, min_workers: 3, max_workers: 2}", "min_workers 3 above max_workers 2", "c.yaml:3:57",
+       "raise max_workers to 3"},
+      {"a: {resources: {CPU: 1}, min_worker: 3}", "unknown key \"min_worker\"", "c.yaml:3:28", "min_workers"},
+      {"A_b: {resources: {CPU: 1}, min_workers: 3}", "'A_b' is not a name", "c.yaml:3:3", ""},
+      {"a: {resources: {CPU: 1}, min_workers: -1}", "not between 0 and", "c.yaml:3:41", ""},
+      {"a: {resources: {CPU: 1}, min_workers: 1, node_config: {x: 1}}", "no meaning", "c.yaml:3:57", ""},
+  };
+  for (const Bad& bad : cases) {
+    const Error error = refused(head + bad.text);
+    EXPECT_NE(error.message.find(bad.message), std::string::npos) << error.message;
+    EXPECT_EQ(error.where, bad.where) << error.message;
+    EXPECT_NE(error.hint.find(bad.hint), std::string::npos) << error.hint;
+  }
+}
+
+TEST(ClusterSpec, TheMinimaMustFitUnderTheClustersMaximum) {
+  const Error error = refused(
+      "provider: {type: local}\nmax_workers: 3\navailable_node_types:\n"
+      "  a: {resources: {CPU: 1}, min_workers: 2}\n  b: {resources: {CPU: 1}, min_workers: 2}\n");
+  EXPECT_EQ(error.message, "the types' min_workers add up to 4, but max_workers is 3");
+  EXPECT_EQ(error.where, "c.yaml:2:14");
+}
+
+TEST(ClusterSpec, JsonGoesThereAndBack) {
+  const ClusterSpec spec = read(kTwoTypes);
+  EXPECT_EQ(cluster_spec_from_json(nlohmann::json::parse(to_json(spec).dump())), spec);
+  EXPECT_THROW(cluster_spec_from_json(nlohmann::json::object()), Error);
+  EXPECT_THROW(cluster_spec_from_json(nlohmann::json::array()), Error);
+}
+
+TEST(ClusterSpec, OnlyWhatMakesANodeChangesItsHash) {
+  const ClusterSpec spec = read(kTwoTypes);
+  const NodeType& small = spec.types.at("small");
+  const std::string hash = launch_hash(spec, small);
+  NodeType more = small;
+  more.max_workers = 9;
+  more.min_where = "elsewhere";
+  EXPECT_EQ(launch_hash(spec, more), hash);
+  more.resources.set(kCpu, 3000);
+  EXPECT_NE(launch_hash(spec, more), hash);
+  ClusterSpec open = spec;
+  open.isolation = Isolation::kNone;
+  EXPECT_NE(launch_hash(open, small), hash);
+  EXPECT_NE(launch_hash(spec, spec.types.at("gpu-big")), hash);
+}
+
+}  // namespace
+}  // namespace rubato
