@@ -1,12 +1,15 @@
 #include "os/files.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <filesystem>
 
@@ -19,9 +22,12 @@ namespace {
 [[noreturn]] void fail(const std::string& doing, const std::string& path) {
   const int code = errno;
   std::string hint;
+  ErrorCode kind = ErrorCode::kFailed;
+  if (code == ENOENT || code == ENOTDIR) kind = ErrorCode::kNotFound;
+  if (code == EEXIST || code == ENOTEMPTY) kind = ErrorCode::kConflict;
   if (code == ENOSPC) hint = "free some space on that disk";
   if (code == EACCES || code == EPERM || code == EROFS) hint = "check the permissions of that folder";
-  throw Error(ErrorCode::kFailed, fmt::format("cannot {} '{}': {}", doing, path, strerror(code)), path, hint);
+  throw Error(kind, fmt::format("cannot {} '{}': {}", doing, path, strerror(code)), path, hint);
 }
 
 struct Descriptor {
@@ -61,6 +67,64 @@ class RealAppender final : public Appender {
   std::string path_;
   Descriptor fd_{-1};
 };
+
+// Up to `size_max` bytes from where `read_some` stands; fewer only at the end.
+template <class ReadSome>
+std::string read_up_to(const std::string& path, size_t size_max, ReadSome read_some) {
+  std::string bytes(size_max, '\0');
+  size_t have = 0;
+  while (have < size_max) {
+    const ssize_t n = read_some(bytes.data() + have, size_max - have, have);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail("read", path);
+    if (n == 0) break;
+    have += static_cast<size_t>(n);
+  }
+  bytes.resize(have);
+  return bytes;
+}
+
+class RealReader final : public Reader {
+ public:
+  explicit RealReader(std::string path) : path_(std::move(path)) {
+    // O_NONBLOCK: to open a pipe that nobody writes to would wait for ever.
+    fd_.fd = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd_.fd < 0 || ::fstat(fd_.fd, &facts_) != 0) fail("open", path_);
+    if (!S_ISREG(facts_.st_mode)) {
+      throw Error(ErrorCode::kFailed, fmt::format("cannot read '{}': it is no plain file", path_), path_);
+    }
+  }
+  uint64_t size() const override { return static_cast<uint64_t>(facts_.st_size); }
+  bool executable() const override { return (facts_.st_mode & S_IXUSR) != 0; }
+  std::string read(size_t size_max) override {
+    return read_up_to(path_, size_max, [this](char* at, size_t size, size_t) { return ::read(fd_.fd, at, size); });
+  }
+
+ private:
+  std::string path_;
+  struct stat facts_ {};
+  Descriptor fd_{-1};
+};
+
+Files::Entry::Kind kind_of(mode_t mode) {
+  if (S_ISREG(mode)) return Files::Entry::Kind::kFile;
+  if (S_ISDIR(mode)) return Files::Entry::Kind::kFolder;
+  if (S_ISLNK(mode)) return Files::Entry::Kind::kLink;
+  return Files::Entry::Kind::kOther;
+}
+
+std::string link_target(int folder, const char* name, const std::string& path) {
+  char target[PATH_MAX];
+  const ssize_t size = ::readlinkat(folder, name, target, sizeof target);
+  if (size < 0) fail("read the link", path);
+  return std::string(target, static_cast<size_t>(size));
+}
+
+void sync_folder_of(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  const Descriptor folder{::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (folder.fd < 0 || ::fsync(folder.fd) != 0) fail("sync the folder of", path);
+}
 
 }  // namespace
 
@@ -123,6 +187,63 @@ std::string RealFiles::make_temporary_folder(const std::string& prefix) {
 
 std::unique_ptr<Appender> RealFiles::open_append(const std::string& path) {
   return std::make_unique<RealAppender>(path);
+}
+
+std::vector<Files::Entry> RealFiles::list(const std::string& folder) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(::opendir(folder.c_str()), ::closedir);
+  if (!stream) fail("list", folder);
+  const int fd = ::dirfd(stream.get());
+  std::vector<Entry> entries;
+  for (errno = 0; const dirent* one = ::readdir(stream.get()); errno = 0) {
+    Entry entry;
+    entry.name = one->d_name;
+    if (entry.name == "." || entry.name == "..") continue;
+    struct stat facts {};
+    if (::fstatat(fd, one->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0) {
+      if (errno == ENOENT) continue;  // gone since
+      fail("look at", folder + "/" + entry.name);
+    }
+    entry.kind = kind_of(facts.st_mode);
+    entry.size = entry.kind == Entry::Kind::kFile ? static_cast<uint64_t>(facts.st_size) : 0;
+    entry.executable = entry.kind == Entry::Kind::kFile && (facts.st_mode & S_IXUSR) != 0;
+    if (entry.kind == Entry::Kind::kLink) entry.target = link_target(fd, one->d_name, folder + "/" + entry.name);
+    entries.push_back(std::move(entry));
+  }
+  if (errno != 0) fail("list", folder);
+  std::ranges::sort(entries, {}, &Entry::name);
+  return entries;
+}
+
+std::string RealFiles::read_range(const std::string& path, uint64_t offset, size_t size_max) {
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (file.fd < 0) fail("read", path);
+  return read_up_to(path, size_max, [&](char* at, size_t size, size_t have) {
+    return ::pread(file.fd, at, size, static_cast<off_t>(offset + have));
+  });
+}
+
+std::unique_ptr<Reader> RealFiles::open_read(const std::string& path) { return std::make_unique<RealReader>(path); }
+
+void RealFiles::make_link(const std::string& target, const std::string& path) {
+  if (::symlink(target.c_str(), path.c_str()) != 0) fail("make the link", path);
+}
+
+void RealFiles::set_mode(const std::string& path, uint32_t mode) {
+  if (::chmod(path.c_str(), mode) != 0) fail("set the mode of", path);
+}
+
+void RealFiles::rename(const std::string& from, const std::string& to) {
+  struct stat facts {};
+  if (::lstat(from.c_str(), &facts) != 0) fail("rename", from);
+  if (S_ISREG(facts.st_mode)) {
+    const Descriptor file{::open(from.c_str(), O_RDONLY | O_CLOEXEC)};
+    if (file.fd < 0 || ::fsync(file.fd) != 0) fail("sync", from);
+  }
+  if (::rename(from.c_str(), to.c_str()) != 0) {
+    if (errno == EISDIR) errno = EEXIST;
+    fail("rename to", to);
+  }
+  sync_folder_of(to);
 }
 
 // A closed pipe is not an error: the words had no reader.

@@ -15,6 +15,12 @@ class RealFiles final : public Files {
   void remove_tree(const std::string& path) override;
   std::string make_temporary_folder(const std::string& prefix) override;
   std::unique_ptr<Appender> open_append(const std::string& path) override;
+  std::vector<Entry> list(const std::string& folder) override;
+  std::string read_range(const std::string& path, uint64_t offset, size_t size_max) override;
+  std::unique_ptr<Reader> open_read(const std::string& path) override;
+  void make_link(const std::string& target, const std::string& path) override;
+  void set_mode(const std::string& path, uint32_t mode) override;
+  void rename(const std::string& from, const std::string& to) override;
 };
 
 class RealConsole final : public Console {

@@ -14,6 +14,7 @@ namespace rubato::sim {
 
 struct SimFile {
   std::string bytes;
+  bool executable = false;
   WallTime modified;  // by the machine's wall clock
 };
 
@@ -34,8 +35,14 @@ class SimDisk {
   void make_folders(const std::string& path);
   void remove_tree(const std::string& path);
   std::string make_temporary_folder(const std::string& prefix);
+  std::vector<Files::Entry> list(const std::string& folder) const;
+  void make_link(const std::string& target, const std::string& path);
+  void set_mode(const std::string& path, uint32_t mode);
+  void rename(const std::string& from, const std::string& to);
 
  private:
+  std::string follow(std::string path) const;  // where its links lead
+  bool is_folder(const std::string& path) const;
   void use(const std::string& path, uint64_t bytes);
 
   Simulator& simulator_;
@@ -44,6 +51,7 @@ class SimDisk {
   uint64_t next_temporary_ = 0;
   std::map<std::string, SimFile> files_;
   std::set<std::string> folders_;
+  std::map<std::string, std::string> links_;  // path to target
 };
 
 class ProgramFiles final : public Files {
@@ -58,6 +66,12 @@ class ProgramFiles final : public Files {
   void remove_tree(const std::string& path) override;
   std::string make_temporary_folder(const std::string& prefix) override;
   std::unique_ptr<Appender> open_append(const std::string& path) override;
+  std::vector<Entry> list(const std::string& folder) override;
+  std::string read_range(const std::string& path, uint64_t offset, size_t size_max) override;
+  std::unique_ptr<Reader> open_read(const std::string& path) override;
+  void make_link(const std::string& target, const std::string& path) override;
+  void set_mode(const std::string& path, uint32_t mode) override;
+  void rename(const std::string& from, const std::string& to) override;
 
  private:
   SimDisk& disk_;

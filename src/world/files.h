@@ -19,6 +19,15 @@ class Appender {
   virtual void append(std::string_view bytes) = 0;  // throws Error when the disk is full
 };
 
+// A file that is open for reading: what a rename puts in its place meanwhile does not mix into what is read.
+class Reader {
+ public:
+  virtual ~Reader() = default;
+  virtual uint64_t size() const = 0;  // when it was opened
+  virtual bool executable() const = 0;
+  virtual std::string read(size_t size_max) = 0;  // fewer only at the end; throws Error when the disk fails
+};
+
 class Files {
  public:
   virtual ~Files() = default;
@@ -43,9 +52,14 @@ class Files {
   virtual std::vector<Entry> list(const std::string& folder) = 0;
   // Up to `size_max` bytes from `offset`; fewer only at the end. Throws kNotFound.
   virtual std::string read_range(const std::string& path, uint64_t offset, size_t size_max) = 0;
+  // From its start. Throws kNotFound when nothing is there, kFailed for what is no plain file (a link is none).
+  virtual std::unique_ptr<Reader> open_read(const std::string& path) = 0;
+  // A symbolic link that says `target`. Throws kConflict when the path is taken.
   virtual void make_link(const std::string& target, const std::string& path) = 0;
   virtual void set_mode(const std::string& path, uint32_t mode) = 0;
-  virtual void rename(const std::string& from, const std::string& to) = 0;  // replaces; durable when it returns
+  // Replaces a file, a link or an empty folder; kConflict for a folder with something in it. Durable when it returns:
+  // a file with its bytes; of a folder only the name, for it may hold much.
+  virtual void rename(const std::string& from, const std::string& to) = 0;
 };
 
 }  // namespace rubato
