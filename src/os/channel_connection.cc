@@ -53,7 +53,9 @@ class Wire : public std::enable_shared_from_this<Wire> {
     setsockopt(socket().native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
   }
 
-  void begin() {
+  // `name` is what the other side has proven to be.
+  void begin(std::string name) {
+    peer_name_ = std::move(name);
     error_code ignored;
     local_ = plain(socket().local_endpoint(ignored).address());
     peer_ = plain(socket().remote_endpoint(ignored).address());
@@ -86,6 +88,19 @@ class Wire : public std::enable_shared_from_this<Wire> {
   Connection::End end() const { return end_; }
   const std::string& local() const { return local_; }
   const std::string& peer() const { return peer_; }
+  const std::string& peer_name() const { return peer_name_; }
+
+  // The first frame of a server that knows its clients by certificate. In TLS 1.3 the client is done before the server
+  // has looked at the client's certificate: only this frame says that it was accepted.
+  void send_welcome() { send({}); }
+  template <class Handler>
+  void read_welcome(Handler handler) {
+    asio::async_read(stream_, asio::buffer(header_),
+                     [self = shared_from_this(), handler = std::move(handler)](error_code error, size_t) {
+                       const bool strange = !error && self->header_ != std::array<unsigned char, 4>{};
+                       handler(strange ? error_code(asio::error::connection_aborted) : error);
+                     });
+  }
   void resume_reading() {
     if (paused_ && messages_.size() < kUnreadMax / 2) {
       paused_ = false;
@@ -160,7 +175,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
   bool closing_ = false;
   bool paused_ = false;
   Connection::End end_ = Connection::End::kOpen;
-  std::string local_, peer_;
+  std::string local_, peer_, peer_name_;
   Channel<std::string> messages_;
 };
 
@@ -173,6 +188,7 @@ class WireConnection final : public Connection {
   End ended() const override { return wire_->end(); }
   std::string local_address() const override { return wire_->local(); }
   std::string peer_address() const override { return wire_->peer(); }
+  std::string peer_name() const override { return wire_->peer_name(); }
 
  private:
   static Task<std::optional<std::string>> receive_from(std::shared_ptr<Wire> wire) {
@@ -189,6 +205,7 @@ class Door : public std::enable_shared_from_this<Door> {
   Door(Runtime& runtime, const ChannelKey& key, Duration silence_max)
       : runtime_(runtime),
         context_(channel_context(key, true)),
+        by_identity_(key.identity.use_tls),
         silence_max_(silence_max),
         acceptor_(runtime.io()),
         retry_(runtime.io()),
@@ -254,18 +271,22 @@ class Door : public std::enable_shared_from_this<Door> {
       error_code ignored;
       if (!error) wire->socket().close(ignored);
     });
-    wire->stream().async_handshake(asio::ssl::stream_base::server,
-                                   [self = shared_from_this(), wire, limit](error_code error) {
-                                     --self->handshakes_;
-                                     limit->cancel();
-                                     if (error || !SSL_session_reused(wire->stream().native_handle())) return;
-                                     wire->begin();
-                                     self->arrived_.push(std::make_unique<WireConnection>(wire));
-                                   });
+    wire->stream().async_handshake(
+        asio::ssl::stream_base::server, [self = shared_from_this(), wire, limit](error_code error) {
+          --self->handshakes_;
+          limit->cancel();
+          if (error) return;
+          std::optional<std::string> name = proven_name(wire->stream().native_handle(), self->by_identity_);
+          if (!name) return;
+          wire->begin(std::move(*name));
+          if (self->by_identity_) wire->send_welcome();
+          self->arrived_.push(std::make_unique<WireConnection>(wire));
+        });
   }
 
   Runtime& runtime_;
   std::shared_ptr<asio::ssl::context> context_;
+  const bool by_identity_;
   Duration silence_max_;
   tcp::acceptor acceptor_;
   asio::steady_timer retry_;
@@ -290,9 +311,12 @@ class DoorListener final : public Listener {
 
 // A connection attempt. The coroutine that waits for it may be destroyed: the attempt then closes its socket.
 struct Attempt : std::enable_shared_from_this<Attempt> {
-  Attempt(Runtime& runtime, std::shared_ptr<asio::ssl::context> context)
-      : wire(std::make_shared<Wire>(runtime, std::move(context))), done(runtime) {}
+  Attempt(Runtime& runtime, const ChannelKey& key)
+      : wire(std::make_shared<Wire>(runtime, channel_context(key, false))),
+        by_identity(key.identity.use_tls),
+        done(runtime) {}
   std::shared_ptr<Wire> wire;
+  const bool by_identity;
   Event done;
   bool finished = false;
   bool connected = false;  // TCP stands; an error after this is about the handshake
@@ -303,9 +327,21 @@ struct Attempt : std::enable_shared_from_this<Attempt> {
       if (result) return self->finish(result);
       self->connected = true;
       self->wire->configure(silence_max);
-      self->wire->stream().async_handshake(asio::ssl::stream_base::client,
-                                           [self](error_code shaken) { self->finish(shaken); });
+      self->wire->stream().async_handshake(asio::ssl::stream_base::client, [self](error_code shaken) {
+        if (shaken || !self->by_identity) return self->finish(shaken);
+        self->wire->read_welcome([self](error_code welcomed) { self->finish(welcomed); });
+      });
     });
+  }
+  std::optional<std::string> proven() const {
+    if (!finished || error) return std::nullopt;
+    return proven_name(wire->stream().native_handle(), by_identity);
+  }
+  // Why our side, or theirs, did not take the other's certificate.
+  std::string identity_words() const {
+    const long verified = SSL_get_verify_result(wire->stream().native_handle());
+    if (verified == X509_V_OK) return error.message();
+    return std::string("its certificate is not accepted: ") + X509_verify_cert_error_string(verified);
   }
   void finish(error_code result) {
     error = result;
@@ -328,12 +364,17 @@ ConnectFailure explain(const Attempt& attempt, const std::string& name, const tc
   const std::string from = source.empty() ? ", to which there is no route" : " from " + source;
   const std::string what = fmt::format("connect to {}:{}{}{}", name, address.port(), shown, from);
   using Kind = ConnectFailure::Kind;
+  const bool ssl_said_no = attempt.error.category() == asio::error::get_ssl_category();
   if (!attempt.finished) {
     const char* step = attempt.connected ? ": connected, but it does not answer as an agent would" : ": no answer";
     return {Kind::kUnreachable, fmt::format("{}{} in {}", what, step, format_duration(waited))};
   }
   if (attempt.error == asio::error::connection_refused) return {Kind::kRefused, what + ": connection refused"};
-  if (attempt.connected && attempt.error.category() == asio::error::get_ssl_category()) {
+  if (attempt.connected && attempt.by_identity && (ssl_said_no || !attempt.error)) {
+    return {Kind::kRejected,
+            what + ": something listens there that is not of this cluster: " + attempt.identity_words()};
+  }
+  if (attempt.connected && ssl_said_no) {
     return {Kind::kRejected, what + ": something listens there that does not share this job's key"};
   }
   if (attempt.connected) return {Kind::kUnreachable, what + ": it closed the connection during the handshake"};
@@ -352,19 +393,18 @@ std::unique_ptr<Listener> make_listener(Runtime& runtime, const Endpoint& endpoi
 Task<ConnectResult> connect_channel(Runtime& runtime, tcp::endpoint address, std::string name, ChannelKey key,
                                     Instant deadline, Duration silence_max) {
   const Instant begun = runtime.now();
-  auto attempt = std::make_shared<Attempt>(runtime, channel_context(key, false));
+  auto attempt = std::make_shared<Attempt>(runtime, key);
   AttemptGuard guard{attempt};
   attempt->start(address, silence_max);
   while (!attempt->finished && runtime.now() < deadline) co_await attempt->done.wait_until(deadline);
   ConnectResult result;
-  const bool proven =
-      attempt->finished && !attempt->error && SSL_session_reused(attempt->wire->stream().native_handle());
-  if (!proven) {
+  std::optional<std::string> name_proven = attempt->proven();
+  if (!name_proven) {
     result.failure = explain(*attempt, name, address, runtime.now() - begun);
     co_return result;
   }
   guard.attempt.reset();
-  attempt->wire->begin();
+  attempt->wire->begin(std::move(*name_proven));
   result.connection = std::make_unique<WireConnection>(attempt->wire);
   co_return result;
 }

@@ -1,4 +1,5 @@
-// The two ends of a message connection on a real socket: frames of a 4-byte big-endian length and the bytes.
+// The two ends of a message connection on a real socket: frames of a 4-byte big-endian length and the bytes. Where both
+// sides are known by certificate, the server's first frame is empty and is not a message: it says "accepted".
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>

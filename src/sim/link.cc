@@ -14,6 +14,7 @@ Link::Half::Half(Link& link_in, int index_in, const Party& party)
       index(index_in),
       node(party.node),
       silence_max(party.silence_max),
+      name(party.name),
       arrived(party.loop),
       arrival(*this, &Half::arrive),
       silence(*this, &Half::silent),

@@ -26,6 +26,7 @@ class Link final : public std::enable_shared_from_this<Link> {
     Node& node;
     LocalLoop& loop;  // of the program that owns this end
     Duration silence_max;
+    std::string name = {};  // what it has proven to be
   };
   static constexpr int kClient = 0, kServer = 1;
 
@@ -38,6 +39,7 @@ class Link final : public std::enable_shared_from_this<Link> {
   void close(int from);
   Connection::End ended(int at) const { return ends_[at].how; }
   Node& node(int at) { return ends_[at].node; }
+  const std::string& name(int at) const { return ends_[at].name; }
 
   // For SimNetwork.
   bool touches(NodeId id) const { return ends_[0].node.id == id || ends_[1].node.id == id; }
@@ -61,6 +63,7 @@ class Link final : public std::enable_shared_from_this<Link> {
     const int index;
     Node& node;
     Duration silence_max;
+    const std::string name;
     bool gone = false;
     Connection::End how = Connection::End::kOpen;
 

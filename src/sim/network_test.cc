@@ -325,6 +325,64 @@ TEST(Listen, PortsAreHeldAndLeased) {
   EXPECT_EQ(program.exit_code(), 0) << program.console().err_text();
 }
 
+struct Met {
+  std::string at_server, at_client;
+  std::optional<ConnectFailure> failure;
+};
+
+Task<int> admit(SimProgram& program, ChannelKey key, Met& met) {
+  const Endpoint endpoint{"", kPort};
+  std::unique_ptr<Listener> listener = program.world().network.listen(endpoint, key, kSilence);
+  std::unique_ptr<Connection> connection = co_await listener->accept();
+  met.at_server = connection->peer_name();
+  co_await connection->receive();
+  co_return 0;
+}
+
+Task<int> show(SimProgram& program, ChannelKey key, Met& met) {
+  const Endpoint endpoint{"node1", kPort};
+  const Instant deadline = program.loop().now() + 3s;
+  ConnectResult result = co_await program.world().network.connect(endpoint, key, deadline, kSilence);
+  met.failure = result.failure;
+  if (!result.connection) co_return 1;
+  met.at_client = result.connection->peer_name();
+  co_await result.connection->receive();
+  co_return 0;
+}
+
+Met meeting(const ChannelKey& server_key, const ChannelKey& client_key) {
+  Simulation sim(7, 3);
+  Met met;
+  sim.machine(1).start("server", [&](SimProgram& program) { return admit(program, server_key, met); });
+  sim.machine(2).start("client", [&](SimProgram& program) { return show(program, client_key, met); });
+  sim.simulator.run_for(5s);
+  return met;
+}
+
+ChannelKey identity(const std::string& ca, const std::string& certificate) {
+  ChannelKey key;
+  key.identity.use_tls = true;
+  key.identity.ca = ca;
+  key.identity.certificate = certificate;
+  return key;
+}
+
+TEST(Identity, HoldersOfOneCaMeetAndKnowTheirNames) {
+  const Met met = meeting(identity("ca", "head"), identity("ca", "node/n-1"));
+  EXPECT_FALSE(met.failure);
+  EXPECT_EQ(met.at_server, "node/n-1");
+  EXPECT_EQ(met.at_client, "head");
+}
+
+TEST(Identity, OthersAreRejected) {
+  for (const ChannelKey& stranger : {identity("other ca", "node/n-1"), identity("ca", ""), ChannelKey{"secret"}}) {
+    const Met met = meeting(identity("ca", "head"), stranger);
+    ASSERT_TRUE(met.failure);
+    EXPECT_EQ(met.failure->kind, ConnectFailure::Kind::kRejected);
+    EXPECT_EQ(met.at_server, "");
+  }
+}
+
 TEST(Partition, GroupsReachTheirOwnSideOnly) {
   Simulation sim(1, 4);
   const SimNetwork::CutId cut = sim.network.cut({1, 2}, {3, 4, 0});

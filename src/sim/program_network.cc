@@ -19,6 +19,7 @@ class SimConnection final : public Connection {
   End ended() const override { return link_->ended(end_); }
   std::string local_address() const override { return address(end_); }
   std::string peer_address() const override { return address(1 - end_); }
+  std::string peer_name() const override { return link_->name(1 - end_); }
 
  private:
   std::string address(int end) const { return link_->node(end).address; }
@@ -61,6 +62,14 @@ SimListener::~SimListener() {
   while (std::optional<std::shared_ptr<Link>> link = arrived_.try_pop()) (*link)->close(Link::kServer);
 }
 
+bool SimListener::shares(const ChannelKey& key) const {
+  const TlsFiles& mine = key_.identity;
+  const TlsFiles& theirs = key.identity;
+  if (mine.use_tls != theirs.use_tls) return false;
+  if (!mine.use_tls) return key.secret == key_.secret;
+  return mine.ca == theirs.ca && !mine.certificate.empty() && !theirs.certificate.empty();
+}
+
 Task<std::unique_ptr<Connection>> SimListener::accept() {
   std::optional<std::shared_ptr<Link>> link = co_await arrived_.pop();
   std::unique_ptr<Connection> connection = std::make_unique<SimConnection>(std::move(*link), Link::kServer, life_);
@@ -92,8 +101,8 @@ ConnectResult ProgramNetwork::failure(ConnectFailure::Kind kind, const Endpoint&
   return result;
 }
 
-ConnectResult ProgramNetwork::connected(Node& target, uint16_t port, Duration silence_max) {
-  const Link::Party client{node_, loop_, silence_max};
+ConnectResult ProgramNetwork::connected(Node& target, uint16_t port, const ChannelKey& key, Duration silence_max) {
+  const Link::Party client{node_, loop_, silence_max, proven_name(key)};
   const Link::Party server = target.ports.at(port)->party();
   ConnectResult result;
   result.connection = std::make_unique<SimConnection>(Link::open(network_, client, server, port), Link::kClient, life_);
@@ -127,7 +136,7 @@ Task<ConnectResult> ProgramNetwork::connect(Endpoint endpoint, ChannelKey key, I
     if (answer == Answer::kRejected) {
       co_return failure(ConnectFailure::Kind::kRejected, endpoint, "it does not share our key");
     }
-    co_return connected(*target, endpoint.port, silence_max);
+    co_return connected(*target, endpoint.port, key, silence_max);
   }
   co_return failure(ConnectFailure::Kind::kUnreachable, endpoint,
                     "timed out after " + format_duration(loop_.now() - begun));

@@ -16,6 +16,11 @@ struct ProgramLife {
   bool running = true;
 };
 
+// What a holder of this key proves to be: the name of its certificate file; empty when a secret is used.
+inline std::string proven_name(const ChannelKey& key) {
+  return key.identity.use_tls ? key.identity.certificate : std::string();
+}
+
 class SimListener final : public Listener {
  public:
   SimListener(Node& node, LocalLoop& loop, const ProgramLife& life, uint16_t port, bool local_only, ChannelKey key,
@@ -26,9 +31,10 @@ class SimListener final : public Listener {
   Task<std::unique_ptr<Connection>> accept() override;
 
   bool takes_from(NodeId id) const { return !local_only_ || id == node_.id; }
-  bool shares(const ChannelKey& key) const { return key.secret == key_.secret; }
+  // By identity: both hold a certificate, and of the same CA.
+  bool shares(const ChannelKey& key) const;
   LocalLoop& loop() { return loop_; }
-  Link::Party party() { return Link::Party{node_, loop_, silence_max_}; }
+  Link::Party party() { return Link::Party{node_, loop_, silence_max_, proven_name(key_)}; }
   void offer(std::shared_ptr<Link> link) { arrived_.push(std::move(link)); }
 
  private:
@@ -62,7 +68,7 @@ class ProgramNetwork final : public Network {
   enum class Answer { kNone, kRefused, kRejected, kWelcome };
   Answer knock(const Node& target, uint16_t port, const ChannelKey& key) const;
   ConnectResult failure(ConnectFailure::Kind kind, const Endpoint& endpoint, const std::string& why) const;
-  ConnectResult connected(Node& target, uint16_t port, Duration silence_max);
+  ConnectResult connected(Node& target, uint16_t port, const ChannelKey& key, Duration silence_max);
 
   SimNetwork& network_;
   Node& node_;

@@ -15,9 +15,12 @@ struct HttpLimits {
   size_t header_bytes_max = size_t{16} << 10;
   size_t body_bytes_max = size_t{16} << 20;  // one chunk of an upload is smaller
   size_t connections_max = 512;
-  Duration request_max = 30s;     // from the first byte to the whole request
-  Duration idle_max = 60s;        // between requests on one connection
-  Duration write_stall_max = 30s; // a client that takes nothing for so long is dropped
+  Duration request_max = 30s;                   // from the first byte to the whole request
+  Duration idle_max = 60s;                      // between requests on one connection
+  Duration write_stall_max = 30s;               // a client that takes nothing for so long is dropped
+  size_t bodies_bytes_max = size_t{256} << 20;  // of all requests that are being read
+  double requests_per_second = 200;             // of one peer, in the long run; more get 429
+  double requests_burst = 400;                  // of one peer, at once
 };
 
 // A request as a handler sees it: the method, the path without the query, decoded query values.
