@@ -110,11 +110,20 @@ class Exchange {
     std::string text = request_text();
     wire_ = kept_.take(peer_, runtime_.now());
     if (!wire_) co_await connect_any();
-    const error_code error = co_await wire_->write(std::move(text), deadline_);
-    if (error) fail(words(error, "sending the request"), hint(error));
+    const error_code unsent = co_await wire_->write(std::move(text), deadline_);
+    if (unsent == asio::error::timed_out) fail(words(unsent, "sending the request"), hint(unsent));
     HttpResponse response;
-    const bool reusable = co_await receive(response, chunks);
-    if (reusable) kept_.put(peer_, std::exchange(wire_, nullptr), runtime_.now());
+    bool reusable = false, answered = true;
+    try {
+      reusable = co_await receive(response, chunks);
+    } catch (const Error&) {
+      if (!unsent) throw;
+      answered = false;
+    }
+    // A server that refuses a long body answers and closes before it has read it: its answer says more than our
+    // broken write.
+    if (!answered) fail(words(unsent, "sending the request"), hint(unsent));
+    if (reusable && !unsent) kept_.put(peer_, std::exchange(wire_, nullptr), runtime_.now());
     co_return response;
   }
 

@@ -290,6 +290,43 @@ TEST(HttpClient, SendsNoHeaderThatEndsTheHead) {
   EXPECT_EQ(outcome.error->code, ErrorCode::kUsage);
 }
 
+TEST(HttpClient, HearsTheServerThatRefusesABodyWithoutReadingIt) {
+  Server server([](Peer& peer) { peer.send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nno\n"); });
+  Runtime runtime;
+  const Outcome outcome = call(runtime, server.endpoint, request_for("PUT", std::string(20 << 20, 'b')));
+  ASSERT_FALSE(outcome.error) << outcome.error->message;
+  EXPECT_EQ(outcome.response.status, 413);
+  EXPECT_EQ(outcome.response.body, "no\n");
+}
+
+TEST(HttpClient, KeepsTheAuthorizationOutOfEveryError) {
+  CertificatesForTest certificates, others;
+  Server silent([](Peer& peer) { peer.read_request(); });
+  Server strange([](Peer& peer) {
+    peer.read_request();
+    peer.send("220 mail.example ESMTP\r\n");
+  });
+  Server secure(echo, &certificates);
+  Runtime runtime;
+  Endpoint nobody;
+  nobody.host = "127.0.0.1";
+  nobody.port = free_ports_for_test(1)[0];
+  HttpRequest request = request_for("PUT", "body");
+  request.headers["Authorization"] = "Bearer hunter2";
+  HttpRequest broken = request;
+  broken.headers["Authorization"] = "Bearer hunter2\r\n";
+  for (const Outcome& outcome : {
+           call(runtime, nobody, request),
+           call(runtime, silent.endpoint, request),
+           call(runtime, strange.endpoint, request),
+           call(runtime, secure.endpoint, request, kLong, others.client()),
+           call(runtime, nobody, broken),
+       }) {
+    ASSERT_TRUE(outcome.error);
+    EXPECT_EQ(render(*outcome.error).find("hunter2"), std::string::npos) << render(*outcome.error);
+  }
+}
+
 Task<int> cancel_when_seen(Runtime& runtime, Endpoint endpoint, TlsFiles tls, std::atomic<bool>& seen,
                            std::atomic<bool>& closed) {
   Outcome outcome;

@@ -12,8 +12,8 @@ namespace rubato::os {
 namespace {
 
 constexpr size_t kFieldsMax = 100;
-constexpr size_t kChunkLineMax = 256;  // the size and extensions, which nobody uses
 constexpr size_t kChunkDigitsMax = 8;
+constexpr size_t kChunkLineMax = kChunkDigitsMax + 2;  // no extensions: nobody uses them, but to smuggle
 
 // "tchar" of RFC 9110.
 bool is_token(std::string_view text) {
@@ -107,7 +107,7 @@ size_t HttpRequestParser::feed(std::string_view bytes) {
         break;
       case Step::kChunkSize:
       case Step::kChunkEnd:
-      case Step::kTrailer:
+      case Step::kLastEnd:
         taken += feed_chunk_line(rest);
         break;
       case Step::kChunkBody:
@@ -128,7 +128,7 @@ bool HttpRequestParser::add_line_byte(std::string& line, char byte, size_t most)
     return refuse(400, "a control character outside the body: is this HTTP?");
   }
   if (line.size() >= most) {
-    if (step_ == Step::kChunkSize || step_ == Step::kChunkEnd) return refuse(400, "a chunk's size line is too long");
+    if (head_done()) return refuse(400, "the line of a chunk's size holds more than a size");
     return refuse(431, "the header is longer than " + std::to_string(limits_.header_bytes_max) + " bytes");
   }
   line.push_back(byte);
@@ -239,6 +239,11 @@ bool HttpRequestParser::plan_connection() {
   const auto& headers = request_.headers;
   if (!http_1_0_ && !headers.contains("host")) return refuse(400, "the header Host is missing");
   const auto connection = headers.find("connection");
+  if (connection != headers.end()) {
+    const std::vector<std::string_view> words = split(connection->second, ',');
+    const auto fine = [](std::string_view word) { return trim(word).empty() || is_token(trim(word)); };
+    if (!std::ranges::all_of(words, fine)) return refuse(400, "the header Connection is not a list of words");
+  }
   keep_alive_ = !http_1_0_ && (connection == headers.end() || !lists(connection->second, "close"));
   const auto expect = headers.find("expect");
   if (expect == headers.end() || http_1_0_) return true;
@@ -292,11 +297,10 @@ size_t HttpRequestParser::feed_chunk_body(std::string_view bytes) {
   return taken;
 }
 
-// A line between chunks: a size, the empty one after a chunk, a trailer.
+// A line between chunks: a size, or the empty one after a chunk.
 size_t HttpRequestParser::feed_chunk_line(std::string_view bytes) {
-  const size_t most = step_ == Step::kTrailer ? limits_.header_bytes_max - trailer_bytes_ : kChunkLineMax;
   for (size_t i = 0; i < bytes.size(); ++i) {
-    if (!add_line_byte(line_, bytes[i], most)) return i;
+    if (!add_line_byte(line_, bytes[i], kChunkLineMax)) return i;
     if (bytes[i] != '\n') continue;
     line_.resize(line_.size() - 2);
     end_chunk_line();
@@ -308,28 +312,14 @@ size_t HttpRequestParser::feed_chunk_line(std::string_view bytes) {
 
 void HttpRequestParser::end_chunk_line() {
   if (step_ == Step::kChunkSize) return begin_chunk(line_);
-  if (step_ == Step::kChunkEnd) {
-    if (!line_.empty()) {
-      refuse(400, "a chunk is longer than its size");
-      return;
-    }
-    step_ = Step::kChunkSize;
-    return;
-  }
-  // A trailer is checked and dropped: nobody asked for one (RFC 9110, section 6.5).
   if (line_.empty()) {
-    step_ = Step::kDone;
-    return;
-  }
-  trailer_bytes_ += line_.size() + 2;
-  const size_t colon = line_.find(':');
-  if (colon == std::string::npos || !is_token(std::string_view(line_).substr(0, colon))) {
-    refuse(400, "a trailer line is not NAME: VALUE");
+    step_ = step_ == Step::kChunkEnd ? Step::kChunkSize : Step::kDone;
+  } else {
+    refuse(400, step_ == Step::kChunkEnd ? "a chunk is longer than its size" : "a trailer after the last chunk");
   }
 }
 
-void HttpRequestParser::begin_chunk(std::string_view line) {
-  const std::string_view digits = line.substr(0, line.find(';'));
+void HttpRequestParser::begin_chunk(std::string_view digits) {
   const bool hex = !digits.empty() && digits.size() <= kChunkDigitsMax &&
                    std::ranges::all_of(digits, [](char c) { return hex_digit(c) >= 0; });
   if (!hex) {
@@ -343,7 +333,7 @@ void HttpRequestParser::begin_chunk(std::string_view line) {
     return;
   }
   left_ = size;
-  step_ = size == 0 ? Step::kTrailer : Step::kChunkBody;
+  step_ = size == 0 ? Step::kLastEnd : Step::kChunkBody;
 }
 
 }  // namespace rubato::os

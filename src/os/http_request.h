@@ -3,7 +3,8 @@
 // Strict: whatever two readers of the same bytes could understand differently is refused, for that is how a request is
 // smuggled past a proxy (RFC 9112, section 11.2): both Content-Length and Transfer-Encoding, a repeated
 // Content-Length, codings other than "chunked", line ends other than CR LF, folded lines, spaces before a colon,
-// signs and blanks in sizes. Pure: no socket, no clock; its memory is bounded by the limits, whatever is fed.
+// signs, blanks and extensions in sizes, trailers. Pure: no socket, no clock; its memory is bounded by the limits,
+// whatever is fed.
 #pragma once
 
 #include <optional>
@@ -45,7 +46,7 @@ class HttpRequestParser {
   ServerRequest take() { return std::move(request_); }
 
  private:
-  enum class Step { kHead, kSizedBody, kChunkSize, kChunkBody, kChunkEnd, kTrailer, kDone };
+  enum class Step { kHead, kSizedBody, kChunkSize, kChunkBody, kChunkEnd, kLastEnd, kDone };
 
   size_t refuse(int status, std::string words);
   bool add_line_byte(std::string& line, char byte, size_t most);
@@ -63,14 +64,13 @@ class HttpRequestParser {
   bool plan_body();
   bool plan_length(const std::string& length);
   void end_chunk_line();
-  void begin_chunk(std::string_view size);
+  void begin_chunk(std::string_view digits);
 
   const HttpLimits limits_;
   Step step_ = Step::kHead;
   std::string head_;
-  std::string line_;          // of a chunk's size, of a trailer
-  size_t left_ = 0;           // bytes of the sized body or of this chunk
-  size_t trailer_bytes_ = 0;  // so far
+  std::string line_;  // between chunks
+  size_t left_ = 0;   // bytes of the sized body or of this chunk
   bool http_1_0_ = false;
   bool keep_alive_ = true;
   bool expects_continue_ = false;

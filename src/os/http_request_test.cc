@@ -43,8 +43,7 @@ std::string put(const std::string& fields, const std::string& body) {
 TEST(HttpRequestParser, ReadsTheSameInWhateverPieces) {
   const std::string sized = put("X-One: a\r\nX-One: b \r\nContent-Length: 5\r\n", "hello") + "NEXT";
   const std::string chunked =
-      "\r\n" + put("X-One:a, b\r\nTransfer-Encoding: Chunked\r\n", "2;x=y\r\nhe\r\n003\r\nllo\r\n0\r\nT: 1\r\n\r\n") +
-      "NEXT";
+      "\r\n" + put("X-One:a, b\r\nTransfer-Encoding: Chunked\r\n", "2\r\nhe\r\n003\r\nllo\r\n0\r\n\r\n") + "NEXT";
   for (const std::string& bytes : {sized, chunked}) {
     for (const size_t piece : {size_t{1}, size_t{2}, size_t{3}, size_t{7}, SIZE_MAX}) {
       const Parsed parsed = parse(bytes, {}, piece);
@@ -98,6 +97,7 @@ TEST(HttpRequestParser, RefusesWhatTwoReadersCouldReadDifferently) {
       put("X-A: b\rX-B: c\r\n", ""),
       put(std::string("X-A: b\0c\r\n", 10), ""),
       put("Host: other\r\n", ""),
+      put("Connection: cl(se\r\n", ""),
       put("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"),
       put("Transfer-Encoding: chunked\r\n", "5 \r\nhello\r\n0\r\n\r\n"),
       put("Transfer-Encoding: chunked\r\n", " 5\r\nhello\r\n0\r\n\r\n"),
@@ -107,8 +107,9 @@ TEST(HttpRequestParser, RefusesWhatTwoReadersCouldReadDifferently) {
       put("Transfer-Encoding: chunked\r\n", "5\nhello\r\n0\r\n\r\n"),
       put("Transfer-Encoding: chunked\r\n", "5\r\nhelloo\r\n0\r\n\r\n"),
       put("Transfer-Encoding: chunked\r\n", "000000005\r\nhello\r\n0\r\n\r\n"),
+      put("Transfer-Encoding: chunked\r\n", "5;x=y\r\nhello\r\n0\r\n\r\n"),
       put("Transfer-Encoding: chunked\r\n", "5;" + std::string(300, 'x') + "\r\nhello\r\n0\r\n\r\n"),
-      put("Transfer-Encoding: chunked\r\n", "0\r\nno trailer\r\n\r\n"),
+      put("Transfer-Encoding: chunked\r\n", "0\r\nT: 1\r\n\r\n"),
       "PUT /x HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
       "GET /x HTTP/1.1\r\n\r\n",
       "GET  /x HTTP/1.1\r\nHost: h\r\n\r\n",
@@ -153,8 +154,6 @@ TEST(HttpRequestParser, EnforcesItsLimits) {
   EXPECT_TRUE(parse(put(chunked, "a\r\n0123456789\r\n0\r\n\r\n"), limits).done);
   EXPECT_EQ(parse(put(chunked, "6\r\n012345\r\n5\r\n"), limits).refused, 413);
   EXPECT_EQ(parse(put(chunked, "ffffffff\r\n"), limits).refused, 413);
-  EXPECT_EQ(parse(put(chunked, "0\r\n" + std::string(150, 'a') + ": b\r\n" + std::string(150, 'a')), limits).refused,
-            431);
   std::string many;
   for (int i = 0; i < 101; ++i) many += "X: y\r\n";
   EXPECT_EQ(parse(get("/x", many)).refused, 431);

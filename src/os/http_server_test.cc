@@ -258,6 +258,17 @@ TEST(HttpServerLimits, HeaderAndBodyAreBounded) {
   EXPECT_NE(refused.find("\"too_large\""), std::string::npos) << refused;
 }
 
+TEST(HttpServerLimits, OurClientHearsWhyALargeUploadIsRefused) {
+  HttpLimits limits;
+  limits.requests_per_second = 0.001;
+  limits.requests_burst = 1;
+  HttpServerForTest server(limits);
+  EXPECT_EQ(call(server, ask("GET", "/x")).response.status, 200);
+  const Answered early = call(server, ask("PUT", "/x", std::string(8 << 20, 'b')));
+  ASSERT_FALSE(early.error) << early.error->message;
+  EXPECT_EQ(early.response.status, 429);
+}
+
 TEST(HttpServerLimits, ARequestThatTakesTooLongIsRefused) {
   HttpLimits limits;
   limits.request_max = 50ms;

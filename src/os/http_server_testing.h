@@ -122,8 +122,11 @@ class RawForTest {
 // Waits for what must come; the test's time-out ends it otherwise.
 template <class Condition>
 bool eventually(Condition condition) {
-  for (int i = 0; i < 20'000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  return condition();
+  for (int i = 0; i < 20'000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
 }
 
 }  // namespace rubato::os

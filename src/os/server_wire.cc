@@ -19,7 +19,8 @@ constexpr size_t kBlockBytes = 16 << 10;  // a TLS record
 // What a client may send ahead while its reply is under way; then TCP makes it wait.
 constexpr size_t kAheadMax = 64 << 10;
 constexpr size_t kArrivedMax = 64;  // connections that nobody has taken yet
-constexpr size_t kFinishBytesMax = 1 << 20;
+// A client that is refused reads our answer only when its body is out: a few uploads' worth.
+constexpr size_t kFinishBytesMax = 64 << 20;
 
 std::string plain_address(const asio::ip::address& address) {
   if (address.is_v6() && address.to_v6().is_v4_mapped()) {
