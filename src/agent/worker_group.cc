@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/error_file.h"
-#include "agent/worker_output.h"
 
 namespace rubato::agent {
 
@@ -44,7 +43,7 @@ WorkerGroup::WorkerGroup(World& world, const LaunchSpec& spec, Setup setup, Even
       setup_(std::move(setup)),
       events_(events),
       on_change_(std::move(on_change)),
-      killer_(world.clock.loop(), [this] { stop(SIGKILL, 0s); }),
+      killer_(world.clock.loop(), [this] { grace_is_over(); }),
       scope_(world.clock.loop()) {}
 
 void WorkerGroup::start(const elastic::View& view) {
@@ -77,10 +76,15 @@ void WorkerGroup::spawn(int local_rank, const elastic::View& view) {
   place.restarts_used = view.legacy.restarts_used;
   place.error_file = worker->folder + "/error.json";
 
-  const OutputPlan output = plan_output(spec_, local_rank, worker->folder);
+  const OutputPlan output = output_plan(*worker);
+  Environment environment = setup_.environment;
+  if (setup_.own_variables) {
+    for (auto& [name, value] : setup_.own_variables(place)) environment[name] = std::move(value);
+  }
   SpawnSpec spec;
   spec.argv = worker_arguments(spec_, setup_.python, local_rank);
-  spec.env = worker_environment(setup_.environment, spec_, place);
+  spec.env = worker_environment(environment, spec_, place);
+  spec.cwd = setup_.cwd;
   spec.out = output.out;
   spec.err = output.err;
   if (!spec_.prewarm.empty()) spec.warm = warm_main(spec_, spec.argv);
@@ -94,10 +98,18 @@ void WorkerGroup::spawn(int local_rank, const elastic::View& view) {
   workers_.push_back(std::move(worker));
 }
 
+OutputPlan WorkerGroup::output_plan(const Worker& worker) const {
+  if (!setup_.lines) return plan_output(spec_, worker.local_rank, worker.folder);
+  OutputPlan plan;
+  plan.out.kind = plan.err.kind = OutputTarget::Kind::kPipe;
+  return plan;
+}
+
 Task<void> WorkerGroup::watch(Worker& worker) {
-  const OutputPlan output = plan_output(spec_, worker.local_rank, worker.folder);
   Scope tee(world_.clock.loop());
-  if (output.piped()) {
+  if (setup_.lines) {
+    tee.spawn(take_lines(*worker.process, worker.rank, setup_.lines));
+  } else if (output_plan(worker).piped()) {
     const auto& filter = spec_.local_ranks_filter;
     const bool show = !filter || std::ranges::find(*filter, worker.local_rank) != filter->end();
     const std::string prefix = fmt::format("[{}{}]:", spec_.role, worker.local_rank);
@@ -151,6 +163,13 @@ void WorkerGroup::record_failure(const Worker& worker, const ExitStatus& status)
   failures_.push_back(std::move(failure));
 }
 
+void WorkerGroup::grace_is_over() {
+  for (const auto& worker : workers_) {
+    if (!worker->process->status()) forced_.push_back(worker->rank);
+  }
+  stop(SIGKILL, 0s);
+}
+
 void WorkerGroup::stop(int signal, Duration grace) {
   const Instant deadline = world_.clock.now() + grace;
   const bool sooner = signal == SIGKILL || !kill_at_ || deadline < *kill_at_;
@@ -170,6 +189,7 @@ void WorkerGroup::clear() {
   killer_.disarm();
   workers_.clear();
   failures_.clear();
+  forced_.clear();
   live_ = 0;
   stopping_ = false;
   kill_at_.reset();

@@ -11,6 +11,7 @@
 
 #include "agent/event_log.h"
 #include "agent/worker_env.h"
+#include "agent/worker_output.h"
 #include "core/scope.h"
 #include "elastic/restart.h"
 #include "elastic/view.h"
@@ -25,6 +26,12 @@ class WorkerGroup {
     std::string python;
     Environment environment;  // group_environment()
     std::string log_folder;   // <log_dir>/<run_id>_<random>
+    std::string cwd;          // empty: ours
+    // What one worker gets beside torchrun's variables.
+    std::function<Environment(const WorkerPlace&)> own_variables;
+    // Set: all output comes here, whole lines without their ends, and nowhere else. The last one comes before the
+    // worker counts as ended.
+    LineSink lines;
   };
 
   // `on_change` is called from a later turn of the loop after the state or the number of live workers changed.
@@ -44,6 +51,8 @@ class WorkerGroup {
   bool alive() const { return live_ > 0; }
   Generation generation() const { return generation_; }
   const std::vector<elastic::Failure>& failures() const { return failures_; }
+  // Ranks of this generation that were still there when the grace after stop() was over.
+  const std::vector<int>& forced() const { return forced_; }
 
  private:
   struct Worker {
@@ -55,6 +64,8 @@ class WorkerGroup {
 
   void spawn(int local_rank, const elastic::View& view);
   Task<void> watch(Worker& worker);
+  OutputPlan output_plan(const Worker& worker) const;
+  void grace_is_over();
   void record_failure(const Worker& worker, const ExitStatus& status);
 
   World& world_;
@@ -70,6 +81,7 @@ class WorkerGroup {
   std::optional<Instant> kill_at_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<elastic::Failure> failures_;
+  std::vector<int> forced_;
   Alarm killer_;
   Scope scope_;
 };

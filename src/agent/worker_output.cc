@@ -23,27 +23,21 @@ OutputTarget plan_stream(const LaunchSpec& spec, int local_rank, const std::stri
 class LinePrinter {
  public:
   explicit LinePrinter(std::string prefix) : prefix_(std::move(prefix)) {}
-  std::string take(std::string_view bytes) {
-    std::string lines;
-    for (size_t end = bytes.find('\n'); end != std::string_view::npos; end = bytes.find('\n')) {
-      lines += prefix_;
-      lines += std::exchange(rest_, {});
-      lines += bytes.substr(0, end + 1);
-      bytes.remove_prefix(end + 1);
-    }
-    rest_ += bytes;
-    if (rest_.size() > kLineMax) lines += flush();
-    return lines;
-  }
-  std::string flush() {
-    if (rest_.empty()) return "";
-    return prefix_ + std::exchange(rest_, {}) + "\n";
-  }
+  std::string take(std::string_view bytes) { return print(splitter_.take(bytes)); }
+  std::string flush() { return print(splitter_.flush()); }
 
  private:
-  static constexpr size_t kLineMax = 64 * 1024;
+  std::string print(const std::vector<std::string>& lines) const {
+    std::string text;
+    for (const std::string& line : lines) {
+      text += prefix_;
+      text += line;
+      text += '\n';
+    }
+    return text;
+  }
   std::string prefix_;
-  std::string rest_;
+  LineSplitter splitter_;
 };
 
 }  // namespace
@@ -51,6 +45,48 @@ class LinePrinter {
 OutputPlan plan_output(const LaunchSpec& spec, int local_rank, const std::string& folder) {
   return {plan_stream(spec, local_rank, folder + "/stdout.log", 1),
           plan_stream(spec, local_rank, folder + "/stderr.log", 2)};
+}
+
+std::vector<std::string> LineSplitter::take(std::string_view bytes) {
+  std::vector<std::string> lines;
+  const auto add = [&](std::string_view piece) {
+    while (rest_.size() + piece.size() > kLineMax) {
+      const size_t room = kLineMax - rest_.size();
+      rest_ += piece.substr(0, room);
+      lines.push_back(std::exchange(rest_, {}));
+      piece.remove_prefix(room);
+    }
+    rest_ += piece;
+  };
+  for (size_t end = bytes.find('\n'); end != std::string_view::npos; end = bytes.find('\n')) {
+    add(bytes.substr(0, end));
+    lines.push_back(std::exchange(rest_, {}));
+    bytes.remove_prefix(end + 1);
+  }
+  add(bytes);
+  return lines;
+}
+
+std::vector<std::string> LineSplitter::flush() {
+  if (rest_.empty()) return {};
+  return {std::exchange(rest_, {})};
+}
+
+Task<void> take_lines(Process& process, int rank, LineSink sink) {
+  LineSplitter out, err;
+  const auto give = [&](bool is_stderr, std::vector<std::string> lines) {
+    for (std::string& line : lines) {
+      if (line.ends_with('\r')) line.pop_back();
+      sink(rank, is_stderr, std::move(line));
+    }
+  };
+  while (true) {
+    const std::optional<OutputChunk> chunk = co_await process.output().pop();
+    if (!chunk) break;
+    give(chunk->is_stderr, (chunk->is_stderr ? err : out).take(chunk->bytes));
+  }
+  give(false, out.flush());
+  give(true, err.flush());
 }
 
 Task<void> tee_output(World& world, Process& process, std::string prefix, std::string folder, bool show) {

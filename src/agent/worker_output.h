@@ -1,8 +1,11 @@
 // Where the output of one worker goes: the terminal, files, or both with a prefix (torchrun's -r and -t).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "model/launch_spec.h"
 #include "world/world.h"
@@ -15,6 +18,22 @@ struct OutputPlan {
   bool piped() const { return out.kind == OutputTarget::Kind::kPipe || err.kind == OutputTarget::Kind::kPipe; }
 };
 OutputPlan plan_output(const LaunchSpec& spec, int local_rank, const std::string& folder);
+
+// Cuts what comes in pieces into lines, without their ends. One longer than kLineMax is cut.
+class LineSplitter {
+ public:
+  static constexpr size_t kLineMax = 64 * 1024;
+  std::vector<std::string> take(std::string_view bytes);
+  std::vector<std::string> flush();  // the last line, if it has no end
+
+ private:
+  std::string rest_;
+};
+
+using LineSink = std::function<void(int rank, bool is_stderr, std::string line)>;
+
+// Gives a worker's lines to the sink as they come; "\r\n" ends a line too. Ends when the pipes do.
+Task<void> take_lines(Process& process, int rank, LineSink sink);
 
 // Copies a teed worker's pipes to its files and, line by line with a "[role0]:" prefix, to our own streams.
 // Ends when the pipes do.

@@ -119,8 +119,38 @@ TEST(Tee, OfAFilteredRankWritesTheFilesOnly) {
 
 TEST(Tee, ALineWithoutEndIsShownInPieces) {
   const Shown shown = run({{false, std::string(70'000, 'x')}, {false, "y\n"}});
-  EXPECT_EQ(shown.out, "[trainer0]:" + std::string(70'000, 'x') + "\n[trainer0]:y\n");
+  const std::string rest(70'000 - LineSplitter::kLineMax, 'x');
+  EXPECT_EQ(shown.out, "[trainer0]:" + std::string(LineSplitter::kLineMax, 'x') + "\n[trainer0]:" + rest + "y\n");
   EXPECT_EQ(shown.out_file.size(), 70'002u);
+}
+
+Task<int> take(sim::SimProgram& program, Chunks chunks, std::vector<std::string>& lines) {
+  FakeProcess process(program.loop());
+  for (const OutputChunk& chunk : chunks) process.output().push(chunk);
+  process.output().close();
+  LineSink sink = [&lines](int rank, bool is_stderr, std::string line) {
+    lines.push_back(std::to_string(rank) + (is_stderr ? "e:" : "o:") + line);
+  };
+  co_await take_lines(process, 3, std::move(sink));
+  co_return 0;
+}
+
+std::vector<std::string> taken(const Chunks& chunks) {
+  std::vector<std::string> lines;
+  sim::Simulation sim(1, 1);
+  sim.machine(1).start("agent", [&](sim::SimProgram& self) { return take(self, chunks, lines); });
+  sim.simulator.run_for(1s);
+  return lines;
+}
+
+TEST(TakeLines, GivesWholeLinesOfBothStreamsAndTheLastOnesWithoutEnd) {
+  const Chunks chunks{{false, "one\r\ntw"}, {true, "err"}, {false, "o\n\n10%\r20%\nrest"}};
+  EXPECT_EQ(taken(chunks), (std::vector<std::string>{"3o:one", "3o:two", "3o:", "3o:10%\r20%", "3o:rest", "3e:err"}));
+}
+
+TEST(TakeLines, CutsALineThatIsTooLong) {
+  const Chunks chunks{{false, std::string(3 * LineSplitter::kLineMax, 'x') + "\n"}};
+  for (const std::string& line : taken(chunks)) EXPECT_LE(line.size(), LineSplitter::kLineMax + 3);
 }
 
 TEST(Tee, OfNothingShowsNothing) {

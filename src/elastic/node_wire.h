@@ -87,10 +87,10 @@ struct ErrandReport {
   JobId job;
   Generation generation = 0;
   ErrandState state = ErrandState::kPreparing;
-  uint16_t port = 0;                   // kReady
-  std::vector<Failure> failures;       // kFailed
-  std::string problem;                 // what keeps it from being ready, for people (package does not unpack, ...)
-  std::vector<std::string> forced;     // workers of the older generation that had to be killed after the grace
+  uint16_t port = 0;                // kReady
+  std::vector<Failure> failures;    // kFailed
+  std::string problem;              // what keeps it from being ready, for people (package does not unpack, ...)
+  std::vector<std::string> forced;  // workers of the older generation that had to be killed after the grace
   bool operator==(const ErrandReport&) const;
 };
 
@@ -99,13 +99,13 @@ struct Hello {
   std::string version;
   NodeId node;
   AgentId agent;
-  MemberInfo info;      // host, machine, addresses
-  Resources resources;  // what the node offers
+  MemberInfo info;          // host, machine, addresses
+  Resources resources;      // what the node offers
   uint64_t head_epoch = 0;  // the newest head it has obeyed
   std::vector<ErrandReport> errands;
 };
 
-struct Beat {
+struct NodeBeat {
   uint64_t orders = 0;  // the revision that it has acted on
 };
 
@@ -137,12 +137,21 @@ struct Leaving {  // this machine goes away by then (spot notice, SIGTERM): stop
 };
 
 using ToAgent = std::variant<Welcome, Orders, LogAck, PackagePart, Goodbye>;
-using ToHead = std::variant<Hello, Beat, Reports, LogLines, PackageWanted, Leaving>;
+using ToHead = std::variant<Hello, NodeBeat, Reports, LogLines, PackageWanted, Leaving>;
 
+// `now` is the sender's clock, or the receiver's: the times of failures travel as ages.
 std::string encode(const ToAgent& message);
-std::string encode(const ToHead& message);
+std::string encode(const ToHead& message, Instant now = {});
 // Throw Error for anything that is not such a message.
 ToAgent decode_to_agent(std::string_view text);
-ToHead decode_to_head(std::string_view text);
+ToHead decode_to_head(std::string_view text, Instant now = {});
+
+// Bounds that both sides keep to; a message beyond them is refused.
+inline constexpr size_t kNodeMessageMax = size_t{8} << 20;
+inline constexpr size_t kPackagePartMax = size_t{4} << 20;
+inline constexpr size_t kLogTextMax = size_t{64} << 10;
+inline constexpr size_t kLogLinesMax = 4096;    // in one message
+inline constexpr size_t kErrandsMax = 4096;     // on one node
+inline constexpr int kErrandWorkersMax = 4096;  // of one job on one node
 
 }  // namespace rubato::elastic

@@ -2,37 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-#include <utility>
-
-#include "core/error.h"
+#include "elastic/wire_json.h"
 
 namespace rubato::elastic {
 
 using nlohmann::json;
+using namespace wire;
 
 namespace {
-
-// As it stands there, or an Error: get<>() would cut off what does not fit.
-template <class T>
-T number(const json& object, const char* key) {
-  const json& value = object.at(key);
-  if (value.is_number_unsigned() && std::in_range<T>(value.get<uint64_t>()))
-    return static_cast<T>(value.get<uint64_t>());
-  if (value.is_number_integer() && !value.is_number_unsigned() && std::in_range<T>(value.get<int64_t>())) {
-    return static_cast<T>(value.get<int64_t>());
-  }
-  throw Error(ErrorCode::kFailed, fmt::format("not a message of an agent: '{}' is not a number that fits", key));
-}
-
-int64_t to_micros(Duration d) { return d.count() / 1000; }
-Duration from_micros(int64_t us) {
-  // A century either way: beyond that it is no time of ours, and the arithmetic would overflow.
-  if (us > 3'200'000'000'000'000 || us < -3'200'000'000'000'000) {
-    throw Error(ErrorCode::kFailed, "not a message of an agent: a time out of range");
-  }
-  return Duration(us * 1000);
-}
 
 json terms_json(const Terms& t) {
   return {{"min", t.min_nodes},
@@ -82,69 +59,6 @@ Legacy read_legacy(const json& j) {
   l.next_seniority = number<uint64_t>(j, "next_seniority");
   l.terms = read_terms(j.at("terms"));
   return l;
-}
-
-json member_json(const MemberInfo& m) {
-  json j = {{"id", m.id.value},         {"host", m.host},           {"machine", m.machine}, {"address", m.address},
-            {"addresses", m.addresses}, {"peer_port", m.peer_port}, {"nproc", m.nproc},     {"role", m.role}};
-  if (m.node_rank) j["node_rank"] = *m.node_rank;
-  return j;
-}
-
-MemberInfo read_member(const json& j) {
-  MemberInfo m;
-  m.id.value = j.at("id").get<std::string>();
-  m.host = j.at("host").get<std::string>();
-  m.machine = j.at("machine").get<std::string>();
-  m.address = j.at("address").get<std::string>();
-  m.addresses = j.at("addresses").get<std::vector<std::string>>();
-  m.peer_port = number<uint16_t>(j, "peer_port");
-  m.nproc = number<int>(j, "nproc");
-  m.role = j.at("role").get<std::string>();
-  if (j.contains("node_rank")) m.node_rank = number<int>(j, "node_rank");
-  return m;
-}
-
-json failure_json(const Failure& f, Instant now) {
-  return {{"host", f.host},
-          {"rank", f.rank},
-          {"local_rank", f.local_rank},
-          {"pid", f.pid},
-          {"generation", f.generation},
-          {"exit_code", f.exit_code},
-          {"signal", f.signal},
-          {"age_us", to_micros(now - f.at)},
-          {"message", f.message},
-          {"traceback", f.traceback},
-          {"error_file", f.error_file}};
-}
-
-Failure read_failure(const json& j, Instant now) {
-  Failure f;
-  f.host = j.at("host").get<std::string>();
-  f.rank = number<int>(j, "rank");
-  f.local_rank = number<int>(j, "local_rank");
-  f.pid = number<int>(j, "pid");
-  f.generation = number<uint64_t>(j, "generation");
-  f.exit_code = number<int>(j, "exit_code");
-  f.signal = number<int>(j, "signal");
-  f.at = now - from_micros(number<int64_t>(j, "age_us"));
-  f.message = j.at("message").get<std::string>();
-  f.traceback = j.at("traceback").get<std::string>();
-  f.error_file = j.at("error_file").get<std::string>();
-  return f;
-}
-
-json failures_json(const std::vector<Failure>& failures, Instant now) {
-  json list = json::array();
-  for (const Failure& failure : failures) list.push_back(failure_json(failure, now));
-  return list;
-}
-
-std::vector<Failure> read_failures(const json& list, Instant now) {
-  std::vector<Failure> failures;
-  for (const json& entry : list) failures.push_back(read_failure(entry, now));
-  return failures;
 }
 
 json claim_json(const Claim& c) {
@@ -198,19 +112,14 @@ json view_json(const View& v, Instant now) {
   j["successors"] = successors_json(v.successors);
   j["missing"] = successors_json(v.missing);
   j["failures"] = failures_json(v.failures, now);
-  if (const auto& a = v.assignment) {
-    j["assignment"] = {a->group_rank, a->group_world_size, a->first_rank,
-                       a->world_size, a->first_role_rank,  a->role_world_size};
-  }
+  if (v.assignment) j["assignment"] = assignment_json(*v.assignment);
   return j;
 }
 
 View read_view(const json& j, Instant now) {
   View v;
   v.legacy = read_legacy(j.at("legacy"));
-  const int phase = number<int>(j, "phase");
-  if (phase < 0 || phase > static_cast<int>(Phase::kEnded)) throw Error(ErrorCode::kFailed, "an unknown phase");
-  v.phase = static_cast<Phase>(phase);
+  v.phase = read_enum(j, "phase", Phase::kEnded);
   v.reason = j.at("reason").get<std::string>();
   v.provisional = j.at("provisional").get<bool>();
   v.in_round = j.at("in_round").get<bool>();
@@ -223,11 +132,7 @@ View read_view(const json& j, Instant now) {
   v.successors = read_successors(j.at("successors"));
   v.missing = read_successors(j.at("missing"));
   v.failures = read_failures(j.at("failures"), now);
-  if (j.contains("assignment")) {
-    const auto places = j.at("assignment").get<std::vector<int>>();
-    if (places.size() != 6) throw Error(ErrorCode::kFailed, "an assignment of the wrong length");
-    v.assignment = Assignment{places[0], places[1], places[2], places[3], places[4], places[5]};
-  }
+  if (j.contains("assignment")) v.assignment = read_assignment(j.at("assignment"));
   return v;
 }
 
@@ -303,17 +208,14 @@ bool outranks(const Where& a, const Where& b) {
   return a.seniority < b.seniority;
 }
 
-std::string encode(const Message& message, Instant now) {
-  // A host name or traceback need not be valid UTF-8: replace what is not, never throw.
-  return std::visit(Encoder{now}, message).dump(-1, ' ', false, json::error_handler_t::replace);
-}
+std::string encode(const Message& message, Instant now) { return to_text(std::visit(Encoder{now}, message)); }
 
 Message decode(std::string_view text, Instant now) {
   if (text.size() > kMessageMax) throw Error(ErrorCode::kFailed, "a message that is too long");
   try {
     return read_message(json::parse(text), now);
   } catch (const json::exception& e) {
-    throw Error(ErrorCode::kFailed, fmt::format("not a message of an agent: {}", e.what()));
+    not_ours(e.what());
   }
 }
 

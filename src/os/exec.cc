@@ -17,6 +17,31 @@
 
 namespace rubato::os {
 
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  result.reserve(strings.size() + 1);
+  for (const std::string& text : strings) result.push_back(const_cast<char*>(text.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+void default_signals() {
+  struct sigaction action {};
+  action.sa_handler = SIG_DFL;
+  for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &action, nullptr);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+void close_others_at_exec(int first) {
+  if (::syscall(SYS_close_range, first, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
+  rlimit limit{};  // before Linux 5.11
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const int end = limit.rlim_cur > 65536 ? 65536 : static_cast<int>(limit.rlim_cur);
+  for (int fd = first; fd < end; ++fd) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
 namespace {
 
 constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
@@ -52,14 +77,6 @@ Fd open_output(const OutputTarget& target, Fd& reader) {
   }
   CHECK(false);
   return Fd();
-}
-
-std::vector<char*> pointers(const std::vector<std::string>& strings) {
-  std::vector<char*> result;
-  result.reserve(strings.size() + 1);
-  for (const std::string& text : strings) result.push_back(const_cast<char*>(text.c_str()));
-  result.push_back(nullptr);
-  return result;
 }
 
 // The files to try, in the order of PATH; a name with a slash is one itself.
@@ -98,23 +115,6 @@ struct Prepared {
   const Failure failure{step, error};
   [[maybe_unused]] const ssize_t written = ::write(prepared.report, &failure, sizeof failure);
   ::_exit(127);
-}
-
-void default_signals() {
-  struct sigaction action {};
-  action.sa_handler = SIG_DFL;
-  for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &action, nullptr);
-  sigset_t none;
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-}
-
-void close_others_at_exec(int first) {
-  if (::syscall(SYS_close_range, first, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
-  rlimit limit{};  // before Linux 5.11
-  ::getrlimit(RLIMIT_NOFILE, &limit);
-  const int end = limit.rlim_cur > 65536 ? 65536 : static_cast<int>(limit.rlim_cur);
-  for (int fd = first; fd < end; ++fd) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
 [[noreturn]] __attribute__((noinline)) void run_child(const Prepared& prepared) {

@@ -39,4 +39,11 @@ constexpr int kChildFds = 4;
 // Call it on the thread that lives as long as the process: the death signal follows the thread.
 pid_t fork_exec(const ExecPlan& plan);
 
+// For what runs between fork and exec: system calls only.
+void default_signals();
+void close_others_at_exec(int first);
+
+// For execve: the strings must outlive it.
+std::vector<char*> pointers(const std::vector<std::string>& strings);
+
 }  // namespace rubato::os

@@ -1,0 +1,339 @@
+#include "elastic/node_wire.h"
+
+#include <algorithm>
+
+#include "elastic/wire_json.h"
+
+namespace rubato::elastic {
+
+using nlohmann::json;
+using namespace wire;
+
+namespace {
+
+constexpr size_t kNameMax = 256;        // of ids, versions and roles
+constexpr size_t kAddressesMax = 1024;  // of one machine
+constexpr size_t kReportFailuresMax = kErrandWorkersMax;
+constexpr size_t kLogTextOnWireMax = 3 * kLogTextMax;  // a byte that is not UTF-8 travels as U+FFFD, three bytes
+
+std::string short_text(const json& object, const char* key) {
+  auto text = object.at(key).get<std::string>();
+  if (text.size() > kNameMax) not_ours(fmt::format("'{}' has {} bytes, more than {}", key, text.size(), kNameMax));
+  return text;
+}
+
+// An id becomes the name of a folder: nothing in it may lead elsewhere.
+std::string id_text(const json& object, const char* key) {
+  std::string text = short_text(object, key);
+  const auto harmless = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+           c == '.';
+  };
+  if (text.empty() || text.front() == '.' || !std::ranges::all_of(text, harmless)) {
+    not_ours(fmt::format("'{}' is no id", key));
+  }
+  return text;
+}
+
+std::string hash_text(const json& object, const char* key) {
+  auto text = object.at(key).get<std::string>();
+  const auto digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  if (text.size() != 64 || !std::ranges::all_of(text, digit)) not_ours(fmt::format("'{}' is no sha256", key));
+  return text;
+}
+
+// Never negative: all durations of this protocol are spans to wait.
+Duration span(const json& object, const char* key) {
+  const Duration duration = from_micros(number<int64_t>(object, key));
+  if (duration < 0s) not_ours(fmt::format("'{}' is negative", key));
+  return duration;
+}
+
+void check_protocol(const json& j, std::string_view who) {
+  const int protocol = number<int>(j, "protocol");
+  if (protocol == kNodeProtocol) return;
+  throw Error(ErrorCode::kFailed, fmt::format("the {} speaks protocol {}, this side {}", who, protocol, kNodeProtocol),
+              "", "use the same version of rubato on all machines: `rubato up` again replaces older agents");
+}
+
+json errand_json(const Errand& e) {
+  json j = {{"job", e.job.value},
+            {"generation", e.generation},
+            {"phase", static_cast<int>(e.phase)},
+            {"workers", e.workers},
+            {"grace_us", to_micros(e.grace)},
+            {"place", assignment_json(e.place)},
+            {"master_addr", e.master_addr},
+            {"master_port", e.master_port},
+            {"restarts_used", e.restarts_used},
+            {"output", e.output}};
+  // To end a job nothing need be known of it.
+  if (e.spec != JobSpec{}) j["spec"] = to_json(e.spec);
+  return j;
+}
+
+Errand read_errand(const json& j) {
+  Errand e;
+  e.job.value = id_text(j, "job");
+  e.generation = number<uint64_t>(j, "generation");
+  e.phase = read_enum(j, "phase", Phase::kEnded);
+  e.workers = number<int>(j, "workers");
+  if (e.workers < 0 || e.workers > kErrandWorkersMax) not_ours(fmt::format("an errand of {} workers", e.workers));
+  e.grace = span(j, "grace_us");
+  e.place = read_assignment(j.at("place"));
+  e.master_addr = j.at("master_addr").get<std::string>();
+  e.master_port = number<uint16_t>(j, "master_port");
+  e.restarts_used = number<int>(j, "restarts_used");
+  e.output = j.at("output").get<std::string>();
+  if (j.contains("spec")) {
+    e.spec = job_spec_from_json(j.at("spec"));
+  } else if (e.phase == Phase::kRunning) {
+    not_ours("workers are to run, but it is not said which");
+  }
+  return e;
+}
+
+json report_json(const ErrandReport& r, Instant now) {
+  return {{"job", r.job.value},
+          {"generation", r.generation},
+          {"state", static_cast<int>(r.state)},
+          {"port", r.port},
+          {"failures", failures_json(r.failures, now)},
+          {"problem", r.problem},
+          {"forced", r.forced}};
+}
+
+ErrandReport read_report(const json& j, Instant now) {
+  ErrandReport r;
+  r.job.value = id_text(j, "job");
+  r.generation = number<uint64_t>(j, "generation");
+  r.state = read_enum(j, "state", ErrandState::kGone);
+  r.port = number<uint16_t>(j, "port");
+  r.failures = read_failures(list_at(j, "failures", kReportFailuresMax), now);
+  r.problem = j.at("problem").get<std::string>();
+  r.forced = list_at(j, "forced", kErrandWorkersMax).get<std::vector<std::string>>();
+  return r;
+}
+
+json reports_json(const std::vector<ErrandReport>& reports, Instant now) {
+  json list = json::array();
+  for (const ErrandReport& report : reports) list.push_back(report_json(report, now));
+  return list;
+}
+
+std::vector<ErrandReport> read_reports(const json& j, Instant now) {
+  std::vector<ErrandReport> reports;
+  for (const json& entry : list_at(j, "errands", kErrandsMax)) reports.push_back(read_report(entry, now));
+  return reports;
+}
+
+json line_json(const LogLine& l) {
+  // An array, as there are many: a fifth of the message would be names.
+  return {l.sequence, l.time_us, l.generation, l.rank, l.is_stderr, l.text};
+}
+
+LogLine read_line(const json& j) {
+  if (!j.is_array() || j.size() != 6) not_ours("a log line of the wrong length");
+  LogLine l;
+  l.sequence = number<uint64_t>(j, size_t{0});
+  l.time_us = number<int64_t>(j, size_t{1});
+  l.generation = number<uint64_t>(j, size_t{2});
+  l.rank = number<int>(j, size_t{3});
+  l.is_stderr = j.at(4).get<bool>();
+  l.text = j.at(5).get<std::string>();
+  if (l.text.size() > kLogTextOnWireMax) not_ours(fmt::format("a log line of {} bytes", l.text.size()));
+  return l;
+}
+
+struct ToAgentEncoder {
+  json operator()(const Welcome& m) const {
+    return {{"type", "welcome"},
+            {"protocol", m.protocol},
+            {"head_epoch", m.head_epoch},
+            {"heartbeat_us", to_micros(m.heartbeat)}};
+  }
+  json operator()(const Orders& m) const {
+    json errands = json::array();
+    for (const Errand& errand : m.errands) errands.push_back(errand_json(errand));
+    return {{"type", "orders"}, {"revision", m.revision}, {"errands", std::move(errands)}, {"drain", m.drain}};
+  }
+  json operator()(const LogAck& m) const {
+    return {{"type", "log_ack"}, {"job", m.job.value}, {"sequence", m.sequence}};
+  }
+  json operator()(const PackagePart& m) const {
+    return {{"type", "package_part"}, {"hash", m.hash}, {"offset", m.offset}, {"size", m.size}};
+  }
+  json operator()(const Goodbye& m) const {
+    return {{"type", "goodbye"}, {"reason", m.reason}, {"refused", m.refused}};
+  }
+};
+
+struct ToHeadEncoder {
+  Instant now;
+  json operator()(const Hello& m) const {
+    return {{"type", "hello"},
+            {"protocol", m.protocol},
+            {"version", m.version},
+            {"node", m.node.value},
+            {"agent", m.agent.value},
+            {"info", member_json(m.info)},
+            {"resources", to_json(m.resources)},
+            {"head_epoch", m.head_epoch},
+            {"errands", reports_json(m.errands, now)}};
+  }
+  json operator()(const NodeBeat& m) const { return {{"type", "beat"}, {"orders", m.orders}}; }
+  json operator()(const Reports& m) const { return {{"type", "reports"}, {"errands", reports_json(m.errands, now)}}; }
+  json operator()(const LogLines& m) const {
+    json lines = json::array();
+    for (const LogLine& line : m.lines) lines.push_back(line_json(line));
+    return {{"type", "log_lines"}, {"job", m.job.value}, {"lines", std::move(lines)}};
+  }
+  json operator()(const PackageWanted& m) const {
+    return {{"type", "package_wanted"}, {"hash", m.hash}, {"offset", m.offset}};
+  }
+  json operator()(const Leaving& m) const {
+    return {{"type", "leaving"}, {"reason", m.reason}, {"in_us", to_micros(m.in)}};
+  }
+};
+
+Welcome read_welcome(const json& j) {
+  check_protocol(j, "head");
+  Welcome m;
+  m.head_epoch = number<uint64_t>(j, "head_epoch");
+  m.heartbeat = span(j, "heartbeat_us");
+  if (m.heartbeat < 1ms) not_ours("a heartbeat of less than a millisecond");
+  return m;
+}
+
+Orders read_orders(const json& j) {
+  Orders m;
+  m.revision = number<uint64_t>(j, "revision");
+  for (const json& entry : list_at(j, "errands", kErrandsMax)) m.errands.push_back(read_errand(entry));
+  m.drain = j.at("drain").get<bool>();
+  return m;
+}
+
+PackagePart read_package_part(const json& j, std::string_view bytes) {
+  PackagePart m;
+  m.hash = hash_text(j, "hash");
+  m.offset = number<uint64_t>(j, "offset");
+  m.size = number<uint64_t>(j, "size");
+  if (m.offset > m.size || bytes.size() > m.size - m.offset) not_ours("a part that lies outside its package");
+  if (bytes.size() > kPackagePartMax) not_ours(fmt::format("a part of {} bytes", bytes.size()));
+  m.bytes = bytes;
+  return m;
+}
+
+Hello read_hello(const json& j, Instant now) {
+  check_protocol(j, "agent");
+  Hello m;
+  m.version = short_text(j, "version");
+  m.node.value = id_text(j, "node");
+  m.agent.value = id_text(j, "agent");
+  list_at(j.at("info"), "addresses", kAddressesMax);
+  m.info = read_member(j.at("info"));
+  m.resources = resources_from_json(j.at("resources"));
+  m.head_epoch = number<uint64_t>(j, "head_epoch");
+  m.errands = read_reports(j, now);
+  return m;
+}
+
+LogLines read_log_lines(const json& j) {
+  LogLines m;
+  m.job.value = id_text(j, "job");
+  for (const json& entry : list_at(j, "lines", kLogLinesMax)) m.lines.push_back(read_line(entry));
+  return m;
+}
+
+ToAgent read_to_agent(const json& j, std::optional<std::string_view> bytes) {
+  const auto type = j.at("type").get<std::string>();
+  if (type == "package_part") {
+    if (!bytes) not_ours("a package part without its bytes");
+    return read_package_part(j, *bytes);
+  }
+  if (bytes) not_ours("bytes after the message");
+  if (type == "welcome") return read_welcome(j);
+  if (type == "orders") return read_orders(j);
+  if (type == "log_ack") return LogAck{JobId{id_text(j, "job")}, number<uint64_t>(j, "sequence")};
+  if (type == "goodbye") return Goodbye{j.at("reason").get<std::string>(), j.at("refused").get<bool>()};
+  not_ours(fmt::format("of unknown type '{}'", type));
+}
+
+ToHead read_to_head(const json& j, Instant now) {
+  const auto type = j.at("type").get<std::string>();
+  if (type == "hello") return read_hello(j, now);
+  if (type == "beat") return NodeBeat{number<uint64_t>(j, "orders")};
+  if (type == "reports") return Reports{read_reports(j, now)};
+  if (type == "log_lines") return read_log_lines(j);
+  if (type == "package_wanted") return PackageWanted{hash_text(j, "hash"), number<uint64_t>(j, "offset")};
+  if (type == "leaving") return Leaving{j.at("reason").get<std::string>(), span(j, "in_us")};
+  not_ours(fmt::format("of unknown type '{}'", type));
+}
+
+bool same(const Failure& a, const Failure& b) {
+  return a.host == b.host && a.rank == b.rank && a.local_rank == b.local_rank && a.pid == b.pid &&
+         a.generation == b.generation && a.exit_code == b.exit_code && a.signal == b.signal && a.message == b.message &&
+         a.traceback == b.traceback && a.error_file == b.error_file;
+}
+
+}  // namespace
+
+std::string_view to_string(ErrandState state) {
+  switch (state) {
+    case ErrandState::kPreparing:
+      return "preparing";
+    case ErrandState::kReady:
+      return "ready";
+    case ErrandState::kRunning:
+      return "running";
+    case ErrandState::kSucceeded:
+      return "succeeded";
+    case ErrandState::kFailed:
+      return "failed";
+    case ErrandState::kGone:
+      return "gone";
+  }
+  CHECK(false);
+}
+
+// When a failure happened is left out: after a journey as an age it differs by the time of travel.
+bool ErrandReport::operator==(const ErrandReport& other) const {
+  return job == other.job && generation == other.generation && state == other.state && port == other.port &&
+         problem == other.problem && forced == other.forced && std::ranges::equal(failures, other.failures, same);
+}
+
+std::string encode(const ToAgent& message) {
+  std::string text = to_text(std::visit(ToAgentEncoder{}, message));
+  if (const auto* part = std::get_if<PackagePart>(&message)) {
+    text += '\n';
+    text += part->bytes;
+  }
+  return text;
+}
+
+std::string encode(const ToHead& message, Instant now) { return to_text(std::visit(ToHeadEncoder{now}, message)); }
+
+ToAgent decode_to_agent(std::string_view text) {
+  if (text.size() > kNodeMessageMax) not_ours("it is too long");
+  std::optional<std::string_view> bytes;
+  if (const size_t end = text.find('\n'); end != std::string_view::npos) {
+    bytes = text.substr(end + 1);
+    text = text.substr(0, end);
+  }
+  try {
+    return read_to_agent(json::parse(text), bytes);
+  } catch (const json::exception& e) {
+    not_ours(e.what());
+  }
+}
+
+ToHead decode_to_head(std::string_view text, Instant now) {
+  if (text.size() > kNodeMessageMax) not_ours("it is too long");
+  try {
+    return read_to_head(json::parse(text), now);
+  } catch (const json::exception& e) {
+    not_ours(e.what());
+  }
+}
+
+}  // namespace rubato::elastic

@@ -1,0 +1,285 @@
+#include "elastic/node_wire.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace rubato::elastic {
+namespace {
+
+using nlohmann::json;
+
+constexpr Instant kNow = Instant{} + 1000s;
+const std::string kHash(64, 'a');
+
+JobSpec node_spec() {
+  JobSpec spec;
+  spec.name = "train";
+  spec.program = "train.py";
+  spec.args = {"--lr", "0.1"};
+  spec.env = {{"SEED", "7"}};
+  spec.package = kHash;
+  spec.workers_min = 2;
+  spec.workers_max = 4;
+  spec.per_worker.set(kCpu, 1500);
+  return spec;
+}
+
+Errand node_errand() {
+  Errand errand;
+  errand.job.value = "j-7f3a9c2e";
+  errand.generation = 9;
+  errand.phase = Phase::kRunning;
+  errand.workers = 2;
+  errand.grace = 1500ms;
+  errand.place = Assignment{1, 2, 3, 4, 5, 6};
+  errand.master_addr = "10.0.0.7";
+  errand.master_port = 65535;
+  errand.restarts_used = 2;
+  errand.spec = node_spec();
+  errand.output = "/state/jobs/j-7f3a9c2e/output";
+  return errand;
+}
+
+ErrandReport node_report() {
+  Failure failure;
+  failure.host = "node7";
+  failure.rank = 3;
+  failure.signal = 9;
+  failure.at = kNow - 1500ms;
+  failure.message = "RuntimeError: \"x\"\n";
+  ErrandReport report;
+  report.job.value = "j-7f3a9c2e";
+  report.generation = 9;
+  report.state = ErrandState::kFailed;
+  report.port = 29500;
+  report.failures = {failure};
+  report.problem = "the package does not unpack";
+  report.forced = {"rank 3"};
+  return report;
+}
+
+Hello node_hello() {
+  Hello hello;
+  hello.version = "0.1.0";
+  hello.node.value = "small-3";
+  hello.agent.value = "0123abcd";
+  hello.info.host = "node7";
+  hello.info.addresses = {"10.0.0.7"};
+  hello.resources.set(kCpu, 4000);
+  hello.head_epoch = 3;
+  hello.errands = {node_report()};
+  return hello;
+}
+
+std::string refused_by_agent(std::string_view text) {
+  try {
+    decode_to_agent(text);
+  } catch (const Error& error) {
+    return error.message;
+  }
+  return "";
+}
+std::string refused_by_head(std::string_view text) {
+  try {
+    decode_to_head(text);
+  } catch (const Error& error) {
+    return error.message;
+  }
+  return "";
+}
+std::string changed(const std::string& text, std::string_view pointer, const json& value) {
+  json j = json::parse(text);
+  j[json::json_pointer(std::string(pointer))] = value;
+  return j.dump();
+}
+
+TEST(NodeWire, OrdersSurviveTheJourney) {
+  Orders orders;
+  orders.revision = UINT64_MAX;
+  orders.errands = {node_errand()};
+  orders.drain = true;
+  const auto back = std::get<Orders>(decode_to_agent(encode(ToAgent{orders})));
+  EXPECT_EQ(back.revision, UINT64_MAX);
+  EXPECT_TRUE(back.drain);
+  ASSERT_EQ(back.errands.size(), 1u);
+  const Errand& e = back.errands[0];
+  EXPECT_EQ(e.job.value, "j-7f3a9c2e");
+  EXPECT_EQ(e.generation, 9u);
+  EXPECT_EQ(e.phase, Phase::kRunning);
+  EXPECT_EQ(e.workers, 2);
+  EXPECT_EQ(e.grace, 1500ms);
+  EXPECT_EQ(e.place, (Assignment{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(e.master_addr, "10.0.0.7");
+  EXPECT_EQ(e.master_port, 65535);
+  EXPECT_EQ(e.restarts_used, 2);
+  EXPECT_EQ(e.spec, node_spec());
+  EXPECT_EQ(e.output, "/state/jobs/j-7f3a9c2e/output");
+}
+
+TEST(NodeWire, AJobIsEndedWithoutKnowingIt) {
+  Errand errand;
+  errand.job.value = "j-1";
+  errand.phase = Phase::kEnded;
+  Orders orders;
+  orders.errands = {errand};
+  const auto back = std::get<Orders>(decode_to_agent(encode(ToAgent{orders})));
+  EXPECT_EQ(back.errands.at(0).spec, JobSpec{});
+  orders.errands[0].phase = Phase::kRunning;
+  EXPECT_NE(refused_by_agent(encode(ToAgent{orders})), "");
+}
+
+TEST(NodeWire, SmallMessagesToTheAgentSurvive) {
+  Welcome welcome;
+  welcome.head_epoch = 7;
+  welcome.heartbeat = 1500ms;
+  const auto w = std::get<Welcome>(decode_to_agent(encode(ToAgent{welcome})));
+  EXPECT_EQ(w.head_epoch, 7u);
+  EXPECT_EQ(w.heartbeat, 1500ms);
+  const auto a = std::get<LogAck>(decode_to_agent(encode(ToAgent{LogAck{JobId{"j-1"}, 12}})));
+  EXPECT_EQ(a.job.value, "j-1");
+  EXPECT_EQ(a.sequence, 12u);
+  const auto g = std::get<Goodbye>(decode_to_agent(encode(ToAgent{Goodbye{"down", true}})));
+  EXPECT_EQ(g.reason, "down");
+  EXPECT_TRUE(g.refused);
+}
+
+TEST(NodeWire, PackageBytesTravelAsTheyAre) {
+  PackagePart part;
+  part.hash = kHash;
+  part.offset = 5;
+  part.bytes = std::string("\n\0\xff{\n", 5);
+  part.size = 10;
+  const auto back = std::get<PackagePart>(decode_to_agent(encode(ToAgent{part})));
+  EXPECT_EQ(back.hash, kHash);
+  EXPECT_EQ(back.offset, 5u);
+  EXPECT_EQ(back.size, 10u);
+  EXPECT_EQ(back.bytes, part.bytes);
+  part.bytes += 'x';  // beyond its size
+  EXPECT_NE(refused_by_agent(encode(ToAgent{part})), "");
+  part.bytes.clear();
+  EXPECT_EQ(refused_by_agent(encode(ToAgent{part})), "");
+  part.hash = "../../etc";
+  EXPECT_NE(refused_by_agent(encode(ToAgent{part})), "");
+}
+
+TEST(NodeWire, OnlyAPackagePartCarriesBytes) {
+  EXPECT_NE(refused_by_agent(encode(ToAgent{Goodbye{}}) + "\nmore"), "");
+  EXPECT_NE(refused_by_head(encode(ToHead{NodeBeat{}}) + "\nmore"), "");
+}
+
+TEST(NodeWire, HelloSurvivesAndTimesOfFailuresBecomeTheReceivers) {
+  const Hello hello = node_hello();
+  const auto back = std::get<Hello>(decode_to_head(encode(ToHead{hello}, kNow), kNow + 50s));
+  EXPECT_EQ(back.version, "0.1.0");
+  EXPECT_EQ(back.node, hello.node);
+  EXPECT_EQ(back.agent, hello.agent);
+  EXPECT_EQ(back.info.addresses, hello.info.addresses);
+  EXPECT_EQ(back.resources, hello.resources);
+  EXPECT_EQ(back.head_epoch, 3u);
+  EXPECT_EQ(back.errands, hello.errands);
+  EXPECT_EQ(back.errands.at(0).failures.at(0).at, kNow + 50s - 1500ms);
+}
+
+TEST(NodeWire, SmallMessagesToTheHeadSurvive) {
+  EXPECT_EQ(std::get<NodeBeat>(decode_to_head(encode(ToHead{NodeBeat{4}}))).orders, 4u);
+  const Reports reports{{node_report()}};
+  EXPECT_EQ(std::get<Reports>(decode_to_head(encode(ToHead{reports}))).errands, reports.errands);
+  const auto wanted = std::get<PackageWanted>(decode_to_head(encode(ToHead{PackageWanted{kHash, 7}})));
+  EXPECT_EQ(wanted.hash, kHash);
+  EXPECT_EQ(wanted.offset, 7u);
+  const auto leaving = std::get<Leaving>(decode_to_head(encode(ToHead{Leaving{"spot", 120s}})));
+  EXPECT_EQ(leaving.reason, "spot");
+  EXPECT_EQ(leaving.in, 120s);
+}
+
+TEST(NodeWire, LogLinesSurviveEvenWhenTheyAreNotText) {
+  LogLine line;
+  line.sequence = 3;
+  line.time_us = -1;
+  line.generation = 2;
+  line.rank = 5;
+  line.is_stderr = true;
+  line.text = "loss 0.1\r\t\"";
+  LogLine bytes = line;
+  bytes.text = std::string(kLogTextMax, '\xff');
+  const LogLines lines{JobId{"j-1"}, {line, bytes}};
+  const auto back = std::get<LogLines>(decode_to_head(encode(ToHead{lines})));
+  EXPECT_EQ(back.job.value, "j-1");
+  ASSERT_EQ(back.lines.size(), 2u);
+  EXPECT_EQ(back.lines[0].sequence, 3u);
+  EXPECT_EQ(back.lines[0].time_us, -1);
+  EXPECT_EQ(back.lines[0].generation, 2u);
+  EXPECT_EQ(back.lines[0].rank, 5);
+  EXPECT_TRUE(back.lines[0].is_stderr);
+  EXPECT_EQ(back.lines[0].text, line.text);
+  EXPECT_EQ(back.lines[1].text.substr(0, 3), "\xef\xbf\xbd");
+}
+
+TEST(NodeWire, AReportComparesByWhatItSays) {
+  ErrandReport later = node_report();
+  later.failures[0].at += 1s;
+  EXPECT_EQ(later, node_report());
+  later.failures[0].exit_code = 4;
+  EXPECT_FALSE(later == node_report());
+}
+
+TEST(NodeWire, AnotherProtocolIsToldFromGarbage) {
+  const std::string hello = changed(encode(ToHead{node_hello()}), "/protocol", 99);
+  EXPECT_NE(refused_by_head(hello).find("protocol 99"), std::string::npos);
+  const std::string welcome = changed(encode(ToAgent{Welcome{}}), "/protocol", 99);
+  EXPECT_NE(refused_by_agent(welcome).find("protocol 99"), std::string::npos);
+}
+
+TEST(NodeWire, RefusesWhatDoesNotFit) {
+  Orders orders;
+  orders.errands = {node_errand()};
+  const std::string text = encode(ToAgent{orders});
+  EXPECT_EQ(refused_by_agent(text), "");
+  EXPECT_NE(refused_by_agent(changed(text, "/revision", -1)), "");
+  EXPECT_NE(refused_by_agent(changed(text, "/revision", 1.5)), "");
+  EXPECT_NE(refused_by_agent(changed(text, "/errands/0/workers", kErrandWorkersMax + 1)), "");
+  EXPECT_NE(refused_by_agent(changed(text, "/errands/0/workers", -1)), "");
+  EXPECT_NE(refused_by_agent(changed(text, "/errands/0/master_port", 65536)), "");
+  EXPECT_NE(refused_by_agent(changed(text, "/errands/0/phase", 3)), "");
+  EXPECT_NE(refused_by_agent(changed(text, "/errands/0/grace_us", -1)), "");
+  EXPECT_NE(refused_by_agent(changed(text, "/errands/0/grace_us", INT64_MAX)), "");
+  EXPECT_NE(refused_by_agent(changed(text, "/errands/0/place", {1, 2, 3})), "");
+  EXPECT_NE(refused_by_agent(changed(text, "/errands/0/place/2", uint64_t{1} << 40)), "");
+  EXPECT_NE(refused_by_agent(changed(text, "/errands/0/spec/workers_min", -5)), "");
+  EXPECT_NE(refused_by_agent(changed(text, "/errands", json::object())), "");
+  EXPECT_NE(refused_by_agent(changed(text, "/errands", std::vector<int>(kErrandsMax + 1))), "");
+  EXPECT_NE(refused_by_agent("{\"type\":\"what\"}"), "");
+  EXPECT_NE(refused_by_agent("[1]"), "");
+  EXPECT_NE(refused_by_agent(""), "");
+  EXPECT_NE(refused_by_agent(std::string(kNodeMessageMax + 1, ' ')), "");
+}
+
+// They become folders on the node.
+TEST(NodeWire, RefusesIdsThatLeadElsewhere) {
+  for (const char* id : {"", ".", "..", "../x", "a/b", "a\nb", "a b"}) {
+    EXPECT_NE(refused_by_agent(encode(ToAgent{LogAck{JobId{id}, 1}})), "") << id;
+  }
+  EXPECT_NE(refused_by_agent(encode(ToAgent{LogAck{JobId{std::string(257, 'a')}, 1}})), "");
+}
+
+TEST(NodeWire, TheHeadRefusesWhatDoesNotFit) {
+  const std::string hello = encode(ToHead{node_hello()});
+  EXPECT_EQ(refused_by_head(hello), "");
+  EXPECT_NE(refused_by_head(changed(hello, "/errands/0/state", 6)), "");
+  EXPECT_NE(refused_by_head(changed(hello, "/errands/0/port", -1)), "");
+  EXPECT_NE(refused_by_head(changed(hello, "/errands/0/failures", "x")), "");
+  EXPECT_NE(refused_by_head(changed(hello, "/resources", 3)), "");
+  EXPECT_NE(refused_by_head(changed(hello, "/node", "../x")), "");
+  EXPECT_NE(refused_by_head(changed(hello, "/version", std::string(300, 'v'))), "");
+  const std::string lines = encode(ToHead{LogLines{JobId{"j-1"}, {LogLine{}}}});
+  EXPECT_NE(refused_by_head(changed(lines, "/lines/0", {1, 2})), "");
+  EXPECT_NE(refused_by_head(changed(lines, "/lines/0/5", std::string(3 * kLogTextMax + 1, 'x'))), "");
+  EXPECT_NE(refused_by_head(changed(lines, "/lines", std::vector<int>(kLogLinesMax + 1))), "");
+  EXPECT_NE(refused_by_head("{}"), "");
+}
+
+}  // namespace
+}  // namespace rubato::elastic

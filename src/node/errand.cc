@@ -1,0 +1,296 @@
+#include "node/errand.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+
+#include "core/text.h"
+#include "node/job_launch.h"
+
+namespace rubato::node {
+
+using elastic::Errand;
+using elastic::ErrandReport;
+using elastic::ErrandState;
+using elastic::Phase;
+
+namespace {
+
+// A package that did not come or unpack, a port that is not to be had: tried again after this.
+constexpr Duration kTryAgain = 5s;
+// As a shell says "command not found": no worker was there to end with a code of its own.
+constexpr int kNotStarted = 127;
+
+std::string words(const Error& error) {
+  std::string text = error.message;
+  if (!error.where.empty()) text += fmt::format(" ({})", error.where);
+  if (!error.hint.empty()) text += "; " + error.hint;
+  return text;
+}
+
+}  // namespace
+
+ErrandRunner::Group::Group(NodeParts& parts, LaunchSpec spec_in, agent::WorkerGroup::Setup setup,
+                           Devices::Share devices_in)
+    : spec(std::move(spec_in)),
+      devices(std::move(devices_in)),
+      workers(parts.world, spec, std::move(setup), parts.events, parts.stir) {}
+
+ErrandRunner::ErrandRunner(NodeParts& parts, JobId job)
+    : parts_(parts),
+      job_(std::move(job)),
+      log_(parts.world, parts.settings.folder + "/spool/" + job_.value, parts.stir),
+      scope_(parts.world.clock.loop()) {
+  errand_.job = job_;
+  errand_.phase = Phase::kEnded;
+}
+
+void ErrandRunner::obey(const Errand& errand) {
+  const bool newer = errand.generation != errand_.generation;
+  const bool goes_on = errand.phase != Phase::kEnded;
+  if (newer) {
+    port_.reset();
+    forced_.clear();
+  }
+  if (goes_on && (gone_ || abandoned_)) prepared_ = false;  // its folder is gone
+  if (goes_on) gone_ = false;
+  abandoned_ = false;
+  errand_ = errand;
+}
+
+void ErrandRunner::abandon() {
+  abandoned_ = true;
+  errand_.phase = Phase::kEnded;
+}
+
+void ErrandRunner::leave(const std::string& reason) {
+  leaving_ = reason;
+  stop_workers();
+}
+
+void ErrandRunner::kill() {
+  if (group_) group_->workers.kill();
+}
+
+void ErrandRunner::stop_workers() {
+  if (group_ && group_->workers.alive()) group_->workers.stop(SIGTERM, errand_.grace);
+}
+
+void ErrandRunner::follow() {
+  if (idle()) settle_log();
+  log_.flush();
+  switch (errand_.phase) {
+    case Phase::kGathering:
+      follow_gathering();
+      break;
+    case Phase::kRunning:
+      follow_running();
+      break;
+    case Phase::kEnded:
+      follow_ended();
+      break;
+  }
+}
+
+// The last line is in: what is to be said about dropped ones is said now.
+void ErrandRunner::settle_log() {
+  if (!group_ || std::exchange(settled_, true)) return;
+  log_.settle();
+  for (const int rank : group_->workers.forced()) forced_.push_back(fmt::format("rank {}", rank));
+  group_->devices = Devices::Share();
+}
+
+void ErrandRunner::follow_gathering() {
+  if (!idle()) {
+    stop_workers();
+    return;
+  }
+  if (!leaving_.empty()) return;
+  if (!prepared_) {
+    begin_preparing();
+  } else if (!port_) {
+    try {
+      port_ = parts_.world.network.lease_port(0);
+      problem_.clear();
+    } catch (const Error& error) {
+      problem_ = words(error);
+      prepared_ = false;  // the way back here, after a pause
+      begin_preparing();
+    }
+  }
+}
+
+void ErrandRunner::follow_running() {
+  if (started_ >= errand_.generation || !leaving_.empty()) return;
+  if (!idle()) {
+    // All others have been told that these are gone.
+    kill();
+  } else if (!prepared_) {
+    begin_preparing();
+  } else {
+    start_workers();
+  }
+}
+
+void ErrandRunner::follow_ended() {
+  port_.reset();
+  scope_.cancel();
+  preparing_ = false;
+  if (!idle()) {
+    stop_workers();
+    return;
+  }
+  // A head that has forgotten the job does not want its lines either.
+  if (!abandoned_ && (gone_ || !log_.all_sent())) return;
+  group_.reset();
+  parts_.world.files.remove_tree(folder());
+  prepared_ = false;
+  if (abandoned_) log_.remove();
+  gone_ = true;
+}
+
+void ErrandRunner::begin_preparing() {
+  if (std::exchange(preparing_, true)) return;
+  scope_.spawn(prepare());
+}
+
+Task<void> ErrandRunner::prepare() {
+  if (!problem_.empty()) co_await Sleep(parts_.world.clock.loop(), parts_.world.clock.now() + kTryAgain);
+  problem_.clear();
+  if (!errand_.spec.prewarm.empty()) parts_.prewarm(errand_, python());
+  try {
+    co_await make_work_folder();
+    prepared_ = true;
+  } catch (const Error& error) {
+    problem_ = words(error);
+  }
+  preparing_ = false;
+  parts_.stir();
+}
+
+Task<void> ErrandRunner::make_work_folder() {
+  Files& files = parts_.world.files;
+  const std::string work = folder() + "/work";
+  files.make_folders(folder());
+  if (files.exists(work)) co_return;
+  if (errand_.spec.package.empty()) {
+    files.make_folders(work);
+    co_return;
+  }
+  const std::string package = co_await parts_.packages.get(errand_.spec.package);
+  const std::string draft = folder() + "/work.draft";
+  files.remove_tree(draft);
+  co_await copy_tree(parts_.world, package, draft);
+  files.rename(draft, work);
+}
+
+const std::string& ErrandRunner::python() const {
+  return errand_.spec.python.empty() ? parts_.settings.python : errand_.spec.python;
+}
+
+agent::WorkerGroup::Setup ErrandRunner::make_setup(const std::string& visible_devices) {
+  const NodeSettings& settings = parts_.settings;
+  std::optional<std::string> devices;
+  if (parts_.devices.count() > 0) devices = visible_devices;
+  agent::WorkerGroup::Setup setup;
+  setup.python = python();
+  setup.environment = job_environment(settings.environment, errand_, settings.node, devices, settings.old_torch);
+  setup.log_folder = folder() + "/attempts";
+  setup.cwd = folder() + "/work";
+  setup.own_variables = own_variables;
+  const Generation generation = errand_.generation;
+  setup.lines = [this, generation](int rank, bool is_stderr, std::string line) {
+    log_.add(generation, rank, is_stderr, std::move(line));
+  };
+  return setup;
+}
+
+void ErrandRunner::start_workers() {
+  group_.reset();
+  started_ = errand_.generation;
+  settled_ = false;
+  no_start_.reset();
+  try {
+    // AdaptDL makes files in its folder, but not the folder.
+    if (!errand_.output.empty()) parts_.world.files.make_folders(errand_.output + "/checkpoint");
+    Devices::Share devices = parts_.devices.take(errand_.workers, errand_.spec.per_worker.of(kGpu));
+    agent::WorkerGroup::Setup setup = make_setup(devices.visible());
+    LaunchSpec spec = launch_spec(errand_);
+    if (!spec.prewarm.empty() && !parts_.prewarm(errand_, setup.python)) spec.prewarm.clear();
+    group_ = std::make_unique<Group>(parts_, std::move(spec), std::move(setup), std::move(devices));
+    port_.reset();
+    group_->workers.start(errand_view(errand_));
+  } catch (const Error& error) {
+    could_not_start(error);
+  }
+  parts_.stir();
+}
+
+void ErrandRunner::could_not_start(const Error& error) {
+  group_.reset();
+  elastic::Failure failure;
+  failure.rank = errand_.place.first_rank;
+  failure.generation = errand_.generation;
+  failure.exit_code = kNotStarted;
+  failure.at = parts_.world.clock.now();
+  failure.message = words(error);
+  log_.add(errand_.generation, failure.rank, true, "rubato: " + failure.message);
+  no_start_ = std::move(failure);
+}
+
+ErrandReport ErrandRunner::report() {
+  ErrandReport report;
+  report.job = job_;
+  report.generation = errand_.generation;
+  report.problem = leaving_.empty() ? problem_ : leaving_;
+  report.forced = forced_;
+  switch (errand_.phase) {
+    case Phase::kGathering:
+      if (port_ && idle() && leaving_.empty()) {
+        report.state = ErrandState::kReady;
+        report.port = port_->port();
+      }
+      return report;
+    case Phase::kRunning:
+      return running_report(std::move(report));
+    case Phase::kEnded:
+      if (gone_) report.state = ErrandState::kGone;
+      return report;
+  }
+  CHECK(false);
+}
+
+ErrandReport ErrandRunner::running_report(ErrandReport report) {
+  if (started_ != errand_.generation) return report;
+  using State = agent::WorkerGroup::State;
+  const State state = no_start_ ? State::kFailed : group_ ? group_->workers.state() : State::kIdle;
+  // Whoever hears that they have ended may look for their last lines.
+  if (!idle() || (state != State::kIdle && !log_.all_sent())) {
+    report.state = ErrandState::kRunning;
+    return report;
+  }
+  switch (state) {
+    case State::kIdle:  // stopped by us
+    case State::kRunning:
+      break;
+    case State::kSucceeded:
+      report.state = ErrandState::kSucceeded;
+      break;
+    case State::kFailed:
+      report.state = ErrandState::kFailed;
+      report.failures = failures();
+      break;
+  }
+  return report;
+}
+
+std::vector<elastic::Failure> ErrandRunner::failures() const {
+  std::vector<elastic::Failure> list;
+  if (no_start_) list = {*no_start_};
+  if (!no_start_ && group_) list = group_->workers.failures();
+  // Several nodes may be one machine: the node's name says more.
+  for (elastic::Failure& failure : list) failure.host = parts_.settings.node.value;
+  return list;
+}
+
+}  // namespace rubato::node

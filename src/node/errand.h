@@ -1,0 +1,101 @@
+// ErrandRunner: one job's part on this node, brought to what the head says.
+//
+//   GATHERING g: (1) older workers stop ──▶ (2) package and working folder ──▶ (3) kReady, with a port kept free
+//   RUNNING g:   (2) if it was skipped ──▶ (4) workers run ──▶ (5) kSucceeded or kFailed; g never runs twice here
+//   ENDED:       (1) ──▶ (6) lines are out, folders are gone: kGone
+//
+// Each step looks at what is, never at how it came about: an errand may be repeated, skipped or taken back at any time.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "agent/event_log.h"
+#include "agent/worker_group.h"
+#include "node/devices.h"
+#include "node/log_spool.h"
+#include "node/node_settings.h"
+#include "node/packages.h"
+
+namespace rubato::node {
+
+// What the runners of one node share; outlives them.
+struct NodeParts {
+  World& world;
+  const NodeSettings& settings;
+  PackageStore& packages;
+  Devices& devices;
+  agent::EventLog& events;
+  std::function<void()> stir;  // something changed: call follow() soon, in another turn
+  // Whether the prewarmed interpreter is, or can be made, one for this job.
+  std::function<bool(const elastic::Errand&, const std::string& python)> prewarm;
+};
+
+class ErrandRunner {
+ public:
+  ErrandRunner(NodeParts& parts, JobId job);
+
+  void obey(const elastic::Errand& errand);
+  // The head does not know this job (any more): as if it had ended.
+  void abandon();
+  // The node goes away: workers get SIGTERM and the errand's grace; nothing is started any more.
+  void leave(const std::string& reason);
+  void kill();
+
+  // One step nearer to what was asked for. Called after each of the above and after each stir().
+  void follow();
+
+  elastic::ErrandReport report();
+  bool idle() const { return !group_ || !group_->workers.alive(); }
+  Duration grace() const { return errand_.grace; }
+  // Abandoned, and nothing is left of it.
+  bool forgotten() const { return abandoned_ && gone_; }
+  LogSpool& log() { return log_; }
+
+ private:
+  // The workers of one generation with what they must not outlive.
+  struct Group {
+    Group(NodeParts& parts, LaunchSpec spec_in, agent::WorkerGroup::Setup setup, Devices::Share devices_in);
+    LaunchSpec spec;
+    Devices::Share devices;
+    agent::WorkerGroup workers;
+  };
+
+  void follow_gathering();
+  void follow_running();
+  void follow_ended();
+  void stop_workers();
+  void begin_preparing();
+  Task<void> prepare();
+  Task<void> make_work_folder();
+  void start_workers();
+  agent::WorkerGroup::Setup make_setup(const std::string& visible_devices);
+  void could_not_start(const Error& error);
+  void settle_log();
+  elastic::ErrandReport running_report(elastic::ErrandReport report);
+  std::vector<elastic::Failure> failures() const;
+  const std::string& python() const;
+  std::string folder() const { return parts_.settings.folder + "/jobs/" + job_.value; }
+
+  NodeParts& parts_;
+  const JobId job_;
+  LogSpool log_;
+  elastic::Errand errand_;  // kEnded before the first: what is here then is what an earlier agent left
+  bool abandoned_ = false;
+  std::string leaving_;  // why nothing is started any more
+
+  bool preparing_ = false, prepared_ = false;
+  std::string problem_;
+  std::unique_ptr<PortLease> port_;
+  Generation started_ = 0;                    // the newest generation that was tried
+  std::optional<elastic::Failure> no_start_;  // of that generation
+  std::vector<std::string> forced_;
+  bool settled_ = false;  // the log knows that the workers have ended
+  bool gone_ = false;
+  std::unique_ptr<Group> group_;
+  Scope scope_;
+};
+
+}  // namespace rubato::node

@@ -1,0 +1,167 @@
+#include "node/node_agent.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/text.h"
+#include "node/job_launch.h"
+
+namespace rubato::node {
+
+namespace {
+
+// After the workers have ended, the head gets this long to take their last lines.
+constexpr Duration kLinger = 5s;
+
+// The names of the node's GPUs: those that its environment shows, else the first ones of the machine.
+std::vector<std::string> device_names(const NodeSettings& settings) {
+  const auto count = static_cast<size_t>(settings.resources.of(kGpu) / 1000);
+  std::vector<std::string> names;
+  const auto visible = settings.environment.find("CUDA_VISIBLE_DEVICES");
+  if (visible != settings.environment.end() && !visible->second.empty()) {
+    for (const std::string_view name : split(visible->second, ',')) names.emplace_back(name);
+  }
+  for (size_t i = names.size(); i < count; ++i) names.push_back(std::to_string(i));
+  names.resize(count);
+  return names;
+}
+
+}  // namespace
+
+NodeAgent::NodeAgent(World& world, NodeSettings settings, Channel<int>* signals)
+    : world_(world),
+      settings_(std::move(settings)),
+      signals_(signals),
+      self_{world.random.hex(32)},
+      events_(world, "", settings_.node.value),
+      packages_(world, settings_.folder + "/packages", settings_.unpack),
+      devices_(device_names(settings_)),
+      parts_{world,
+             settings_,
+             packages_,
+             devices_,
+             events_,
+             [this] { stir(); },
+             [this](const elastic::Errand& errand, const std::string& python) { return prewarm(errand, python); }},
+      changed_(world.clock.loop()),
+      scope_(world.clock.loop()) {
+  world_.files.remove_tree(settings_.folder + "/jobs");  // of an agent before this one; its workers died with it
+  adopt_spools();
+}
+
+void NodeAgent::adopt_spools() {
+  const std::string folder = settings_.folder + "/spool";
+  world_.files.make_folders(folder);
+  for (const Files::Entry& entry : world_.files.list(folder)) {
+    if (entry.kind == Files::Entry::Kind::kFolder) runner(JobId{entry.name});
+  }
+}
+
+ErrandRunner& NodeAgent::runner(const JobId& job) {
+  std::unique_ptr<ErrandRunner>& slot = runners_[job];
+  if (!slot) slot = std::make_unique<ErrandRunner>(parts_, job);
+  return *slot;
+}
+
+void NodeAgent::stir() {
+  stirred_ = true;
+  changed_.notify();
+}
+
+void NodeAgent::say(const std::string& words) {
+  world_.console.err(fmt::format("{} agent {}: {}\n", format_time(world_.clock.wall()), settings_.node.value, words));
+}
+
+Task<int> NodeAgent::run() {
+  if (signals_) scope_.spawn(read_signals());
+  scope_.spawn(keep_connected());
+  while (true) {
+    stirred_ = false;
+    for (const auto& [job, errand] : runners_) errand->follow();
+    std::erase_if(runners_, [](const auto& entry) { return entry.second->forgotten(); });
+    if (over()) break;
+    changed_.notify();
+    while (!stirred_) {
+      if (linger_until_ != Instant{}) {
+        co_await changed_.wait_until(linger_until_);
+        if (world_.clock.now() >= linger_until_) break;
+      } else {
+        co_await changed_.wait();
+      }
+    }
+  }
+  scope_.cancel();
+  co_return refused_ ? 1 : 0;
+}
+
+// Nothing runs, and the head has all that it can get.
+bool NodeAgent::over() {
+  if (ending_.empty()) return false;
+  bool sent = true;
+  for (const auto& [job, errand] : runners_) {
+    if (!errand->idle()) return false;
+    sent = sent && errand->log().unacked_bytes() == 0 && errand->log().all_sent();
+  }
+  if (sent || refused_) return true;
+  if (linger_until_ == Instant{}) linger_until_ = world_.clock.now() + kLinger;
+  return world_.clock.now() >= linger_until_ || (told_to_end_ && !connection_);
+}
+
+Task<void> NodeAgent::read_signals() {
+  while (true) {
+    const std::optional<int> number = co_await signals_->pop();
+    if (!number) co_return;
+    if (!ending_.empty()) {
+      // The second time, somebody means it.
+      for (const auto& [job, errand] : runners_) errand->kill();
+      stir();
+      continue;
+    }
+    const std::string reason = fmt::format("the agent got {}", signal_name(*number));
+    say(reason + ": stopping its workers");
+    if (connection_) {
+      const elastic::ToHead leaving = elastic::Leaving{reason, time_to_end()};
+      connection_->send(encode(leaving, world_.clock.now()));
+    }
+    end(reason, false);
+  }
+}
+
+// The longest that a worker here may take once it is asked to end.
+Duration NodeAgent::time_to_end() const {
+  Duration longest = 0s;
+  for (const auto& [job, errand] : runners_) {
+    if (!errand->idle()) longest = std::max(longest, errand->grace());
+  }
+  return longest;
+}
+
+void NodeAgent::end(const std::string& reason, bool told_by_head) {
+  told_to_end_ = told_to_end_ || told_by_head;
+  if (ending_.empty()) {
+    ending_ = reason;
+    for (const auto& [job, errand] : runners_) errand->leave(reason);
+  }
+  stir();
+}
+
+// One interpreter is kept warm on a node: the job that asked last has it.
+bool NodeAgent::prewarm(const elastic::Errand& errand, const std::string& python) {
+  if (errand.spec.kind == ProgramKind::kBinary) return false;
+  const std::string wanted = python + "\n" + join(errand.spec.prewarm, ",");
+  if (wanted == warm_for_) return true;
+  warm_for_ = wanted;
+  PrewarmSpec warm;
+  warm.interpreter = {python, "-u"};
+  warm.modules = errand.spec.prewarm;
+  const agent::Environment environment =
+      job_environment(settings_.environment, errand, settings_.node, std::nullopt, settings_.old_torch);
+  for (const auto& [name, value] : environment) warm.env.push_back(name + "=" + value);
+  world_.processes.prewarm(warm, [this](std::string reason) {
+    if (!reason.empty()) say("prewarm: workers start cold: " + reason);
+  });
+  return true;
+}
+
+}  // namespace rubato::node

@@ -1,0 +1,84 @@
+// NodeAgent: the life of one node's agent: it keeps a connection to the head, runs what the head says, and goes on
+// running it while there is none.
+//
+//   (1) away ──connected, Hello──▶ (2) greeting ──Welcome of a head not older than any before──▶ (3) obeying
+//    ▲  no head, back-off             │ an older head, no answer                                   │
+//    └────────────────────────────────┴──── the connection ended ──────────────────────────────────┘
+//   any ──Goodbye, or SIGTERM (Leaving is said first)──▶ (4) ending: workers get SIGTERM and grace ──▶ exit
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/scope.h"
+#include "elastic/node_wire.h"
+#include "node/errand.h"
+#include "node/node_settings.h"
+#include "world/world.h"
+
+namespace rubato::node {
+
+class NodeAgent {
+ public:
+  // `signals`: SIGTERM and its like as they come; may be null. It outlives this, as the world does.
+  NodeAgent(World& world, NodeSettings settings, Channel<int>* signals);
+
+  // 0 after Goodbye or a signal, 1 when the head refused this agent.
+  Task<int> run();
+
+ private:
+  Task<void> read_signals();
+  void end(const std::string& reason, bool told_by_head);
+  Duration time_to_end() const;
+  bool over();
+  void stir();
+  void say(const std::string& words);
+
+  // node_session.cc
+  Task<void> keep_connected();
+  Task<std::unique_ptr<Connection>> reach_head();
+  Task<void> session(Connection& connection);
+  Task<bool> greet(Connection& connection);
+  Task<void> receive(Connection& connection);
+  Task<void> send_beats(Connection& connection);
+  Task<void> send_news(Connection& connection);
+  void send_logs(Connection& connection);
+  elastic::Hello hello(const Connection& connection);
+  std::vector<elastic::ErrandReport> reports();
+  void handle(const elastic::ToAgent& message, Connection& connection);
+  void obey(const elastic::Orders& orders);
+  void handle_goodbye(const elastic::Goodbye& goodbye);
+
+  ErrandRunner& runner(const JobId& job);
+  bool prewarm(const elastic::Errand& errand, const std::string& python);
+  void adopt_spools();
+
+  World& world_;
+  const NodeSettings settings_;
+  Channel<int>* signals_;
+  const AgentId self_;
+  agent::EventLog events_;
+  PackageStore packages_;
+  Devices devices_;
+  NodeParts parts_;
+  std::map<JobId, std::unique_ptr<ErrandRunner>> runners_;
+  std::string warm_for_;  // python and modules of the prewarmed interpreter
+
+  uint64_t head_epoch_ = 0;  // the newest one obeyed
+  Duration heartbeat_ = 3s;
+  uint64_t revision_ = 0;                                   // of the orders acted on
+  Connection* connection_ = nullptr;                        // obeying
+  std::optional<std::vector<elastic::ErrandReport>> told_;  // on this connection
+
+  bool stirred_ = true;
+  Event changed_;       // stirred_, or lines to send
+  std::string ending_;  // why; empty: not
+  bool told_to_end_ = false;
+  bool refused_ = false;
+  Instant linger_until_{};
+  Scope scope_;
+};
+
+}  // namespace rubato::node

@@ -1,0 +1,221 @@
+// NodeAgent's side of the connection: finding the head, Hello and Welcome, then four things at once until it ends.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "node/node_agent.h"
+
+namespace rubato::node {
+
+using namespace elastic;
+
+namespace {
+
+constexpr Duration kRetryFirst = 50ms;
+constexpr Duration kRetryMax = 2s;
+constexpr Duration kConnectMax = 5s;
+constexpr Duration kWelcomeMax = 10s;
+// Sent and not acknowledged, over all jobs: well under what Connection::send takes before it cuts the head off.
+constexpr uint64_t kInFlightMax = uint64_t{8} << 20;
+constexpr size_t kBatchBytes = size_t{256} << 10;
+
+}  // namespace
+
+Task<void> NodeAgent::keep_connected() {
+  while (true) {
+    std::unique_ptr<Connection> connection = co_await reach_head();
+    const bool welcome = co_await greet(*connection);
+    if (welcome) {
+      say(fmt::format("connected to the head at {} (epoch {})", connection->peer_address(), head_epoch_));
+      co_await session(*connection);
+      connection_ = nullptr;
+      packages_.disconnected();
+      told_.reset();
+      if (ending_.empty()) say("lost the head; the workers go on");
+      stir();
+    }
+    connection.reset();
+    // A head that takes and drops connections must not be asked in a tight loop.
+    co_await Sleep(world_.clock.loop(), world_.clock.now() + kRetryFirst);
+  }
+}
+
+Task<std::unique_ptr<Connection>> NodeAgent::reach_head() {
+  Duration pause = kRetryFirst;
+  std::string last_words;
+  while (true) {
+    Endpoint head = settings_.head;
+    if (settings_.find_head) head = settings_.find_head().value_or(head);
+    const Instant deadline = world_.clock.now() + kConnectMax;
+    ConnectResult result =
+        co_await world_.network.connect(std::move(head), settings_.key, deadline, std::max<Duration>(heartbeat_, 1s));
+    if (result.connection) co_return std::move(result.connection);
+    if (result.failure && result.failure->words != last_words) {
+      last_words = result.failure->words;
+      say("no head: " + last_words);
+    }
+    const double jitter = 0.5 + world_.random.unit();
+    co_await Sleep(world_.clock.loop(), world_.clock.now() + seconds(to_seconds(pause) * jitter));
+    pause = std::min(2 * pause, kRetryMax);
+  }
+}
+
+std::vector<ErrandReport> NodeAgent::reports() {
+  std::vector<ErrandReport> list;
+  for (const auto& [job, errand] : runners_) list.push_back(errand->report());
+  return list;
+}
+
+Hello NodeAgent::hello(const Connection& connection) {
+  Hello hello;
+  hello.version = settings_.version;
+  hello.node = settings_.node;
+  hello.agent = self_;
+  hello.info.id = self_;
+  hello.info.host = world_.machine.hostname;
+  hello.info.machine = world_.machine.machine_id;
+  hello.info.address = settings_.address.empty() ? connection.local_address() : settings_.address;
+  hello.info.addresses = world_.network.addresses();
+  hello.resources = settings_.resources;
+  hello.head_epoch = head_epoch_;
+  hello.errands = reports();
+  return hello;
+}
+
+// False: this connection is of no use.
+Task<bool> NodeAgent::greet(Connection& connection) {
+  for (const auto& [job, errand] : runners_) errand->log().rewind();
+  const ToHead greeting = hello(connection);
+  connection.send(encode(greeting, world_.clock.now()));
+  const Instant deadline = world_.clock.now() + kWelcomeMax;
+  auto received = co_await with_deadline(world_.clock.loop(), deadline, connection.receive());
+  if (!received || !*received) co_return false;
+  try {
+    const ToAgent answer = decode_to_agent(**received);
+    if (const auto* goodbye = std::get_if<Goodbye>(&answer)) handle_goodbye(*goodbye);
+    const auto* welcome = std::get_if<Welcome>(&answer);
+    if (!welcome) co_return false;
+    if (welcome->head_epoch < head_epoch_) {
+      say(fmt::format("refused a head of epoch {}: it was replaced by {}", welcome->head_epoch, head_epoch_));
+      co_return false;
+    }
+    head_epoch_ = welcome->head_epoch;
+    heartbeat_ = welcome->heartbeat;
+  } catch (const Error& error) {
+    say("the head is not understood: " + error.message);
+    co_return false;
+  }
+  told_ = std::get<Hello>(greeting).errands;
+  co_return true;
+}
+
+Task<void> NodeAgent::session(Connection& connection) {
+  connection_ = &connection;
+  PackageStore::Ask ask = [&connection](const PackageWanted& wanted) {
+    const ToHead message = wanted;
+    connection.send(encode(message));
+  };
+  packages_.connected(std::move(ask));
+  if (!ending_.empty() && !told_to_end_) {
+    const ToHead leaving = Leaving{ending_, time_to_end()};
+    connection.send(encode(leaving, world_.clock.now()));
+  }
+  stir();
+  // They go with this frame, or when receive() has ended.
+  Scope scope(world_.clock.loop());
+  scope.spawn(send_beats(connection));
+  scope.spawn(send_news(connection));
+  co_await receive(connection);
+}
+
+Task<void> NodeAgent::send_beats(Connection& connection) {
+  while (true) {
+    co_await Sleep(world_.clock.loop(), world_.clock.now() + beat_interval(heartbeat_));
+    const ToHead beat = NodeBeat{revision_};
+    connection.send(encode(beat));
+  }
+}
+
+// Reports and log lines, whenever there are any. Lines go first: a report that workers have ended waits for them.
+Task<void> NodeAgent::send_news(Connection& connection) {
+  while (true) {
+    send_logs(connection);
+    std::vector<ErrandReport> now = reports();
+    if (now != told_) {
+      told_ = now;
+      const ToHead message = Reports{std::move(now)};
+      connection.send(encode(message, world_.clock.now()));
+    }
+    co_await changed_.wait();
+  }
+}
+
+// Round the jobs, so that a noisy one does not keep the others waiting.
+void NodeAgent::send_logs(Connection& connection) {
+  uint64_t in_flight = 0;
+  for (const auto& [job, errand] : runners_) in_flight += errand->log().in_flight_bytes();
+  bool more = true;
+  bool sent = false;
+  while (more && in_flight < kInFlightMax) {
+    more = false;
+    for (const auto& [job, errand] : runners_) {
+      LogSpool& log = errand->log();
+      const uint64_t before = log.in_flight_bytes();
+      LogLines lines{job, log.take(kBatchBytes)};
+      if (lines.lines.empty()) continue;
+      more = sent = true;
+      in_flight += log.in_flight_bytes() - std::min(before, log.in_flight_bytes());
+      const ToHead message = std::move(lines);
+      connection.send(encode(message));
+    }
+  }
+  if (sent) stir();  // an errand may have waited for it
+}
+
+Task<void> NodeAgent::receive(Connection& connection) {
+  while (true) {
+    // A dead head is noticed by the connection itself: our beats are not acknowledged.
+    const std::optional<std::string> text = co_await connection.receive();
+    if (!text) co_return;
+    try {
+      handle(decode_to_agent(*text), connection);
+    } catch (const Error& error) {
+      say("the head is not understood: " + error.message);
+      co_return;
+    }
+  }
+}
+
+void NodeAgent::handle(const ToAgent& message, Connection&) {
+  if (const auto* orders = std::get_if<Orders>(&message)) obey(*orders);
+  if (const auto* part = std::get_if<PackagePart>(&message)) packages_.take(*part);
+  if (const auto* goodbye = std::get_if<Goodbye>(&message)) handle_goodbye(*goodbye);
+  if (const auto* ack = std::get_if<LogAck>(&message)) {
+    const auto found = runners_.find(ack->job);
+    if (found != runners_.end()) found->second->log().acked(ack->sequence);
+    stir();
+  }
+}
+
+void NodeAgent::obey(const Orders& orders) {
+  std::map<JobId, const Errand*> wanted;
+  for (const Errand& errand : orders.errands) wanted[errand.job] = &errand;
+  for (const auto& [job, errand] : runners_) {
+    if (!wanted.contains(job)) errand->abandon();
+  }
+  for (const auto& [job, errand] : wanted) {
+    ErrandRunner& mine = runner(job);
+    mine.obey(*errand);
+    if (!ending_.empty()) mine.leave(ending_);
+  }
+  revision_ = orders.revision;
+  stir();
+}
+
+void NodeAgent::handle_goodbye(const Goodbye& goodbye) {
+  say(fmt::format("the head says goodbye: {}", goodbye.reason));
+  refused_ = goodbye.refused;
+  end(goodbye.reason, true);
+}
+
+}  // namespace rubato::node

@@ -1,0 +1,36 @@
+// NodeProvider: makes and removes what nodes are: processes here, machines elsewhere.
+#pragma once
+
+#include <vector>
+
+#include "core/task.h"
+#include "model/cluster_spec.h"
+#include "model/ids.h"
+#include "world/network.h"
+
+namespace rubato::provider {
+
+struct NodeOrder {
+  NodeId node;
+  NodeType type;
+  Isolation isolation = Isolation::kNone;
+  Endpoint head;  // where its agent reports to
+};
+
+// Each call may be repeated after a crash of the caller: it then finishes what was begun.
+class NodeProvider {
+ public:
+  virtual ~NodeProvider() = default;
+
+  // Returns when its agent has been started; nothing happens when it runs already. Throws kUsage when it can never
+  // work (the file asks for what this machine has not), kUnavailable when trying again may help.
+  virtual Task<void> create(NodeOrder order) = 0;
+
+  // Returns when nothing of it is left; at once when there is no such node.
+  virtual Task<void> remove(NodeId node) = 0;
+
+  // The nodes that exist, whether or not anybody remembers them.
+  virtual Task<std::vector<NodeId>> list() = 0;
+};
+
+}  // namespace rubato::provider

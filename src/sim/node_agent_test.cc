@@ -1,0 +1,401 @@
+// The agent of a cluster's node against a scripted head.
+#include "node/node_agent.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "sim/scripted_head_testing.h"
+
+namespace rubato::sim {
+namespace {
+
+using elastic::ErrandState;
+using elastic::Phase;
+using Words = std::vector<std::string>;
+
+const std::string kHash(64, 'b');
+
+class NodeAgentTest : public testing::Test {
+ protected:
+  explicit NodeAgentTest(int nodes = 2) : cluster(7, nodes) {
+    use(model);
+    head.start(1);
+    for (int i = 1; i <= nodes; ++i) cluster.start(i);
+    sim.simulator.run_for(1s);
+  }
+  ~NodeAgentTest() override {
+    if (HasFailure()) std::fputs(cluster.words().c_str(), stderr);
+  }
+  void use(const WorkerModel& worker) {
+    sim.workers.behaviour = [worker](const SpawnSpec&, const WorkerRecord&, Random&) { return worker; };
+  }
+  SimDisk& disk(int node = 1) { return sim.machine(node + 1).disk(); }
+
+  WorkerModel model;
+  SimCluster cluster;
+  Simulation& sim = cluster.sim;
+  ScriptedHead& head = cluster.head;
+};
+
+TEST_F(NodeAgentTest, SaysWhoItIsAndBeats) {
+  ASSERT_EQ(head.hellos.size(), 2u);
+  EXPECT_EQ(head.hellos[0].version, "test");
+  EXPECT_EQ(head.hellos[0].resources.of(kCpu), 4000);
+  std::map<std::string, std::string> addresses;
+  for (const elastic::Hello& hello : head.hellos) addresses[hello.node.value] = hello.info.address;
+  EXPECT_EQ(addresses["n-1"], sim.machine(2).address());
+  EXPECT_EQ(addresses["n-2"], sim.machine(3).address());
+  EXPECT_NE(head.hellos[0].agent, head.hellos[1].agent);
+  head.beats.clear();
+  sim.simulator.run_for(6s);
+  EXPECT_NEAR(static_cast<double>(head.beats["n-1"]), 12, 1);
+  head.send_orders("n-1");
+  sim.simulator.run_for(1s);
+  EXPECT_EQ(head.acted_on["n-1"], head.revision);
+}
+
+TEST_F(NodeAgentTest, RunsAJobToItsEnd) {
+  model.output = "one\ntwo\n";
+  use(model);
+  ASSERT_TRUE(cluster.run_generation(1, 2, 2));
+  ASSERT_EQ(sim.workers.live().size(), 4u);
+  const auto& env = sim.workers.live().begin()->second.env;
+  EXPECT_EQ(env.at("WORLD_SIZE"), "4");
+  EXPECT_EQ(env.at("LOCAL_WORLD_SIZE"), "2");
+  EXPECT_EQ(env.at("RUBATO_JOB_ID"), "j-1");
+  EXPECT_EQ(env.at("RUBATO_NODE"), "n-1");
+  EXPECT_EQ(env.at("ADAPTDL_REPLICA_RANK"), "0");
+  ASSERT_TRUE(head.await("n-1", ErrandState::kSucceeded, 1, 120s));
+  ASSERT_TRUE(head.await("n-2", ErrandState::kSucceeded, 1));
+  EXPECT_EQ((head.states[{"n-1", "j-1"}]), (Words{"ready@1", "running@1", "succeeded@1"}));
+  // All lines of its workers came before the word that they have ended.
+  EXPECT_EQ((head.lines_at[{"n-1", "j-1"}]["succeeded@1"]), 4u);
+  EXPECT_EQ((head.lines[{"n-2", "j-1"}][0].rank), 2);
+  EXPECT_EQ((head.lines[{"n-2", "j-1"}][0].text), "one");
+
+  head.order("n-1", cluster.errand(Phase::kEnded, 1));
+  ASSERT_TRUE(head.await("n-1", ErrandState::kGone, 1));
+  head.forget("n-1", "j-1");
+  sim.simulator.run_for(1s);
+  EXPECT_TRUE(head.reports.find({"n-1", "j-1"}) == head.reports.end());
+  for (const auto& [path, file] : disk().files()) ADD_FAILURE() << path << " is left";
+}
+
+TEST_F(NodeAgentTest, TellsWhichWorkerFailedAndStopsTheOthers) {
+  sim.workers.behaviour = [](const SpawnSpec&, const WorkerRecord& worker, Random&) {
+    WorkerModel one;
+    one.talks = false;
+    if (worker.rank == 1) one.crash_after = 5s;
+    if (worker.rank == 1) one.crash_status = ExitStatus{3, 0};
+    return one;
+  };
+  ASSERT_TRUE(cluster.run_generation(1, 1, 3));
+  ASSERT_TRUE(head.await("n-1", ErrandState::kFailed, 1));
+  ASSERT_EQ(head.report("n-1").failures.size(), 1u);
+  EXPECT_EQ(head.report("n-1").failures[0].rank, 1);
+  EXPECT_EQ(head.report("n-1").failures[0].exit_code, 3);
+  EXPECT_EQ(head.report("n-1").failures[0].host, "n-1");
+  EXPECT_TRUE(sim.workers.live().empty());
+}
+
+TEST_F(NodeAgentTest, ARescaleIsNoFailureAndANewRoundHasNewPlaces) {
+  model.sigterm_status = ExitStatus{143, 0};  // AdaptDL's "I have saved and left"
+  model.sigterm_delay = 1s;
+  use(model);
+  ASSERT_TRUE(cluster.run_generation(1, 1));
+  sim.simulator.run_for(10s);
+  ASSERT_TRUE(cluster.run_generation(2, 2, 2));
+  EXPECT_EQ(sim.workers.live().size(), 4u);
+  for (const auto& [id, worker] : sim.workers.live()) EXPECT_EQ(worker.generation, 2);
+  EXPECT_EQ((head.states[{"n-1", "j-1"}]), (Words{"ready@1", "running@1", "preparing@2", "ready@2", "running@2"}));
+  EXPECT_TRUE(head.report("n-1").forced.empty());
+  ASSERT_TRUE(head.await("n-1", ErrandState::kSucceeded, 2, 120s));
+}
+
+TEST_F(NodeAgentTest, NamesWorkersThatDidNotEndInTime) {
+  model.sigterm_delay.reset();
+  use(model);
+  ASSERT_TRUE(cluster.run_generation(1, 1, 2));
+  sim.simulator.run_for(10s);
+  const Instant asked = sim.now();
+  head.order("n-1", cluster.errand(Phase::kGathering, 2));
+  ASSERT_TRUE(head.await("n-1", ErrandState::kReady, 2));
+  EXPECT_GE(sim.now() - asked, 4900ms);
+  EXPECT_EQ(head.report("n-1").forced, (Words{"rank 0", "rank 1"}));
+}
+
+TEST_F(NodeAgentTest, AnOrderTwiceChangesNothing) {
+  ASSERT_TRUE(cluster.run_generation(1, 2));
+  sim.simulator.run_for(5s);
+  const auto before = sim.workers.live().begin()->first;
+  for (int i = 0; i < 3; ++i) head.send_orders("n-1");
+  sim.simulator.run_for(5s);
+  EXPECT_EQ(sim.workers.live().size(), 2u);
+  EXPECT_EQ(sim.workers.live().begin()->first, before);
+  ASSERT_TRUE(head.await("n-1", ErrandState::kSucceeded, 1, 120s));
+  head.send_orders("n-1");
+  sim.simulator.run_for(5s);
+  EXPECT_TRUE(sim.workers.live().empty());
+  EXPECT_TRUE(head.reported("n-1", ErrandState::kSucceeded, 1));
+}
+
+TEST_F(NodeAgentTest, StopsAJobThatIsOverOrUnknown) {
+  ASSERT_TRUE(cluster.run_generation(1, 2));
+  sim.simulator.run_for(5s);
+  head.order("n-1", cluster.errand(Phase::kEnded, 1));
+  ASSERT_TRUE(head.await("n-1", ErrandState::kGone, 1));
+  head.forget("n-2", "j-1");
+  sim.simulator.run_for(3s);
+  EXPECT_TRUE(sim.workers.live().empty());
+}
+
+TEST_F(NodeAgentTest, WorkersGoOnWithoutAHeadAndTheNextOneAdoptsThem) {
+  model.output = "step\n";
+  use(model);
+  ASSERT_TRUE(cluster.run_generation(1, 2));
+  sim.simulator.run_for(10s);
+  const auto first = sim.workers.live().begin()->first;
+  head.kill();
+  sim.simulator.run_for(20s);
+  EXPECT_EQ(sim.workers.live().size(), 2u);
+  head.reports.clear();
+  head.hellos.clear();
+  head.start(2);
+  sim.simulator.run_for(5s);
+  ASSERT_EQ(head.hellos.size(), 2u);
+  EXPECT_EQ(head.hellos[0].head_epoch, 1u);
+  ASSERT_EQ(head.hellos[0].errands.size(), 1u);
+  EXPECT_EQ(head.hellos[0].errands[0].state, ErrandState::kRunning);
+  EXPECT_EQ(sim.workers.live().begin()->first, first);
+  ASSERT_TRUE(head.await("n-1", ErrandState::kSucceeded, 1, 120s));
+  EXPECT_EQ(sim.workers.past().size(), 2u);  // none was ever restarted
+}
+
+TEST_F(NodeAgentTest, WorkersThatEndWhileNoHeadIsThereAreToldOfLater) {
+  model.output = "step\n";
+  use(model);
+  ASSERT_TRUE(cluster.run_generation(1, 1));
+  head.kill();
+  sim.simulator.run_for(120s);
+  EXPECT_TRUE(sim.workers.live().empty());
+  EXPECT_FALSE(head.reported("n-1", ErrandState::kSucceeded, 1));
+  head.start(2);
+  ASSERT_TRUE(head.await("n-1", ErrandState::kSucceeded, 1));
+  EXPECT_EQ((head.lines_at[{"n-1", "j-1"}]["succeeded@1"]), 1u);
+}
+
+TEST_F(NodeAgentTest, AHeadThatWasReplacedIsNotObeyed) {
+  ASSERT_TRUE(cluster.run_generation(1, 2));
+  head.kill();
+  head.start(5);
+  sim.simulator.run_for(5s);
+  head.kill();
+  head.start(4);
+  head.order("n-1", cluster.errand(Phase::kEnded, 1));
+  sim.simulator.run_for(20s);
+  EXPECT_EQ(sim.workers.live().size(), 2u);
+  head.kill();
+  head.start(6);
+  ASSERT_TRUE(head.await("n-1", ErrandState::kGone, 1));
+}
+
+TEST_F(NodeAgentTest, FindsANewHeadElsewhere) {
+  head.kill();
+  node::NodeSettings settings = cluster.settings(1);
+  cluster.agents[1]->kill();
+  settings.find_head = [this] { return head.epoch == 2 ? std::optional(Endpoint{"node1", 9100}) : std::nullopt; };
+  cluster.start(1, settings);
+  head.hellos.clear();
+  sim.simulator.run_for(10s);
+  head.start(2, 9100);
+  sim.simulator.run_for(5s);
+  ASSERT_EQ(head.hellos.size(), 1u);
+  EXPECT_EQ(head.hellos[0].node.value, "n-1");
+}
+
+std::string numbered(int lines) {
+  std::string text;
+  for (int i = 1; i <= lines; ++i) text += std::to_string(i) + "\n";
+  return text;
+}
+
+TEST_F(NodeAgentTest, LinesAreSentAgainToTheNextHeadAndNoneIsLost) {
+  model.output = numbered(50'000);
+  use(model);
+  head.acknowledges = false;
+  ASSERT_TRUE(cluster.run_generation(1, 1));
+  sim.simulator.run_for(2200ms);
+  head.kill();
+  sim.simulator.run_for(5s);
+  auto& durable = head.durable[{"n-1", "j-1"}];
+  ASSERT_GT(durable, 1000u);
+  // The last of what it had heard was not durable.
+  auto& lines = head.lines[{"n-1", "j-1"}];
+  lines.resize(lines.size() / 2);
+  durable = lines.back().sequence;
+  head.acknowledges = true;
+  head.start(2);
+  ASSERT_TRUE(head.await("n-1", ErrandState::kSucceeded, 1, 120s));
+  ASSERT_EQ(lines.size(), 50'000u);
+  for (size_t i = 0; i < lines.size(); ++i) ASSERT_EQ(lines[i].text, std::to_string(i + 1));
+  EXPECT_GT(head.duplicates, 0u);
+}
+
+TEST_F(NodeAgentTest, SpooledLinesSurviveTheAgentAndItsWorkersDoNot) {
+  model.output = numbered(10);
+  use(model);
+  ASSERT_TRUE(cluster.run_generation(1, 1));
+  head.kill();
+  sim.simulator.run_for(10s);  // training begins: the lines come while no head is there
+  cluster.agents[1]->kill();
+  EXPECT_TRUE(sim.workers.live().empty());
+  cluster.start(1);
+  head.errands.clear();
+  head.start(2);
+  sim.simulator.run_for(5s);
+  EXPECT_EQ((head.lines[{"n-1", "j-1"}].size()), 10u);
+  EXPECT_TRUE(sim.workers.live().empty());
+}
+
+TEST_F(NodeAgentTest, ASpawnThatFailsIsAReportAndNoEndOfTheAgent) {
+  sim.workers.behaviour = [](const SpawnSpec&, const WorkerRecord& worker, Random&) -> WorkerModel {
+    if (worker.rank == 1) throw Error(ErrorCode::kUsage, "cannot run 'pyton3': No such file or directory");
+    return {};
+  };
+  head.order("n-1", cluster.errand(Phase::kGathering, 1));
+  ASSERT_TRUE(head.await("n-1", ErrandState::kReady, 1));
+  head.order("n-1", cluster.running(1, 1, 1, 2));
+  ASSERT_TRUE(head.await("n-1", ErrandState::kFailed, 1));
+  ASSERT_EQ(head.report("n-1").failures.size(), 1u);
+  EXPECT_NE(head.report("n-1").failures[0].message.find("pyton3"), std::string::npos);
+  EXPECT_TRUE(sim.workers.live().empty());
+  ASSERT_EQ((head.lines[{"n-1", "j-1"}].size()), 1u);
+  use(model);
+  EXPECT_TRUE(cluster.run_generation(2, 1));
+}
+
+TEST_F(NodeAgentTest, APackageIsFetchedOnceAndEachJobHasItsOwnCopy) {
+  head.packages[kHash] = "print('" + std::string(5000, 'x') + "')";
+  for (const char* job : {"j-1", "j-2"}) {
+    elastic::Errand errand = cluster.errand(Phase::kGathering, 1);
+    errand.job.value = job;
+    errand.spec.package = kHash;
+    head.order("n-1", errand);
+  }
+  ASSERT_TRUE(head.await("n-1", ErrandState::kReady, 1, 60s, "j-1"));
+  ASSERT_TRUE(head.await("n-1", ErrandState::kReady, 1, 60s, "j-2"));
+  EXPECT_EQ(head.wanted.size(), 6u);  // parts of 1000 bytes
+  EXPECT_NE(head.report("n-1", "j-1").port, head.report("n-1", "j-2").port);
+  const SimFile* script = disk().find("/node/jobs/j-1/work/train.py");
+  ASSERT_NE(script, nullptr);
+  EXPECT_EQ(script->bytes, head.packages[kHash]);
+  EXPECT_NE(disk().find("/node/jobs/j-2/work/data/run.sh"), nullptr);
+  EXPECT_EQ(disk().find("/node/packages/" + kHash + ".part"), nullptr);
+
+  std::string cwd;
+  sim.workers.behaviour = [&cwd](const SpawnSpec& spec, const WorkerRecord&, Random&) {
+    cwd = spec.cwd;
+    return WorkerModel{};
+  };
+  elastic::Errand running = cluster.running(1, 1);
+  running.spec.package = kHash;
+  head.order("n-1", running);
+  ASSERT_TRUE(head.await("n-1", ErrandState::kRunning, 1));
+  EXPECT_EQ(cwd, "/node/jobs/j-1/work");
+}
+
+TEST_F(NodeAgentTest, AFetchGoesOnWithTheNextHead) {
+  head.packages[kHash] = std::string(200'000, 'x');
+  elastic::Errand errand = cluster.errand(Phase::kGathering, 1);
+  errand.spec.package = kHash;
+  head.order("n-1", errand);
+  ASSERT_TRUE(sim.simulator.run_until([&] { return head.wanted.size() > 20; }, sim.now() + 10s));
+  head.kill();
+  sim.simulator.run_for(1s);
+  head.start(2);
+  ASSERT_TRUE(head.await("n-1", ErrandState::kReady, 1));
+  EXPECT_LE(head.wanted.size(), 202u);
+}
+
+TEST_F(NodeAgentTest, APackageThatDoesNotUnpackIsToldOfAndTriedAgain) {
+  head.packages[kHash] = "damaged";
+  elastic::Errand errand = cluster.errand(Phase::kGathering, 1);
+  errand.spec.package = kHash;
+  head.order("n-1", errand);
+  sim.simulator.run_for(2s);
+  EXPECT_TRUE(head.reported("n-1", ErrandState::kPreparing, 1));
+  EXPECT_NE(head.report("n-1").problem.find("is damaged"), std::string::npos);
+  head.packages[kHash] = "fine";
+  ASSERT_TRUE(head.await("n-1", ErrandState::kReady, 1));
+  EXPECT_EQ(head.report("n-1").problem, "");
+}
+
+TEST_F(NodeAgentTest, SigtermIsToldToTheHeadAndWorkersGetTheirGrace) {
+  model.sigterm_delay = 3s;
+  model.sigterm_status = ExitStatus{143, 0};
+  use(model);
+  ASSERT_TRUE(cluster.run_generation(1, 2));
+  sim.simulator.run_for(10s);
+  cluster.signal(1, SIGTERM);
+  sim.simulator.run_for(2s);
+  ASSERT_EQ(head.leavings.size(), 1u);
+  EXPECT_EQ(head.leavings[0].in, 5s);
+  EXPECT_TRUE(cluster.agents[1]->running());
+  head.send_orders("n-1");  // nothing is started on a node that goes
+  sim.simulator.run_for(8s);
+  EXPECT_EQ(cluster.agents[1]->exit_code(), 0);
+  for (const auto& past : sim.workers.past()) {
+    if (past.machine != 2) continue;
+    EXPECT_EQ(past.status, (ExitStatus{143, 0}));
+  }
+}
+
+TEST_F(NodeAgentTest, ASecondSigtermDoesNotWait) {
+  model.sigterm_delay.reset();
+  use(model);
+  ASSERT_TRUE(cluster.run_generation(1, 1));
+  cluster.signal(1, SIGTERM);
+  sim.simulator.run_for(100ms);
+  cluster.signal(1, SIGTERM);
+  sim.simulator.run_for(1s);
+  EXPECT_EQ(cluster.agents[1]->exit_code(), 0);
+}
+
+TEST_F(NodeAgentTest, GoodbyeEndsWorkersAndAgentAfterTheLastLine) {
+  model.output = "step\n";
+  use(model);
+  ASSERT_TRUE(cluster.run_generation(1, 1));
+  sim.simulator.run_for(5s);
+  head.send("n-1", elastic::Goodbye{"the cluster goes down", false});
+  sim.simulator.run_for(2s);
+  EXPECT_EQ(cluster.agents[1]->exit_code(), 0);
+  EXPECT_TRUE(sim.workers.live().empty());
+  EXPECT_EQ((head.lines[{"n-1", "j-1"}].size()), 1u);
+}
+
+TEST_F(NodeAgentTest, ARefusedAgentEnds) {
+  head.send("n-2", elastic::Goodbye{"no such node", true});
+  sim.simulator.run_for(2s);
+  EXPECT_EQ(cluster.agents[2]->exit_code(), 1);
+}
+
+TEST_F(NodeAgentTest, ACutNetworkCostsNoWorker) {
+  model.runs = 600s;
+  use(model);
+  ASSERT_TRUE(cluster.run_generation(1, 2));
+  sim.simulator.run_for(10s);
+  for (int i = 0; i < 5; ++i) {
+    sim.network.cut({1}, {2});
+    sim.simulator.run_for(20s);
+    sim.network.heal();
+    sim.simulator.run_for(10s);
+  }
+  EXPECT_GT(head.hellos.size(), 4u);
+  EXPECT_EQ(sim.workers.live().size(), 2u);
+  EXPECT_TRUE(sim.workers.past().empty());
+  EXPECT_TRUE(head.reported("n-1", ErrandState::kRunning, 1));
+}
+
+}  // namespace
+}  // namespace rubato::sim
