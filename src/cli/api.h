@@ -21,7 +21,7 @@ struct ApiRequest {
 
 enum class StreamEnd {
   kEnded,        // the server had no more to say
-  kInterrupted,  // Ctrl-C
+  kInterrupted,  // Ctrl-C, after hold_interrupts()
 };
 
 class Api {

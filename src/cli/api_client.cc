@@ -63,7 +63,6 @@ class ApiClient final : public Api {
   }
 
   StreamEnd stream(const std::string& target, const std::function<void(std::string_view)>& sink) override {
-    hold_interrupts();
     if (interrupted_) return StreamEnd::kInterrupted;
     int status = 0;
     std::string error_text;
@@ -193,6 +192,7 @@ class ApiClient final : public Api {
   Task<int> stream_until(HttpRequest request, const std::function<void(std::string_view)>& sink, int& status,
                          std::string& error_text) {
     Task<int> relaying = relay(std::move(request), sink, status, error_text);
+    if (!signals_) co_return co_await std::move(relaying);
     Task<int> stopping = wait_for_signal();
     const auto end = co_await race(runtime_, std::move(relaying), std::move(stopping));
     co_return end.index() == 0 ? 0 : kStopped;

@@ -86,7 +86,8 @@ std::string failure_text(const json& failure, const Look& look) {
       fmt::format("  rank {} on {} (generation {}): {}\n", int_in(failure, "rank"), text_in(failure, "host"),
                   int_in(failure, "generation"), paint(how, Hue::kRed, look.colour));
   if (const std::string message = text_in(failure, "message"); !message.empty()) out += "    " + message + "\n";
-  for (const std::string_view line : split(raw_in(failure, "traceback"), '\n')) {
+  const std::string traceback = raw_in(failure, "traceback");
+  for (const std::string_view line : split(traceback, '\n')) {
     if (!trim(line).empty()) out += "    " + clean(line) + "\n";
   }
   return out;

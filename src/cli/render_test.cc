@@ -24,7 +24,7 @@ json job() {
     "members": [{"node": "small-1", "rank_first": 0, "workers": 2, "state": "running"},
                 {"node": "small-12", "rank_first": 2, "workers": 1, "state": "running"}],
     "failures": [{"host": "small-3", "rank": 2, "local_rank": 0, "exit_code": 0, "signal": 9, "generation": 1,
-                  "message": "killed by SIGKILL (signal 9)", "traceback": "", "time": "2026-11-15T03:58:00Z"}],
+                  "message": "killed by SIGKILL, signal 9", "traceback": "", "time": "2026-11-15T03:58:00Z"}],
     "events": [{"offset": 7, "time": "2026-11-15T03:59:48Z", "type": "job.rescaled", "text": "train goes on with 3"}]
 })");
 }
@@ -61,7 +61,7 @@ TEST(RenderJobs, ShowTellsEverythingOnce) {
             "small-12  2      1        running\n"
             "\nFailures\n"
             "  rank 2 on small-3 (generation 1): signal 9\n"
-            "    killed by SIGKILL (signal 9)\n"
+            "    killed by SIGKILL, signal 9\n"
             "\nEvents\n"
             "  12s      train goes on with 3\n");
 }
@@ -74,7 +74,7 @@ TEST(RenderJobs, TheEndOfAFailedJobShowsTheLastTraceback) {
   EXPECT_EQ(end_text(failed, {}),
             "train (j-7f3a9c2e) failed: rank 1 failed 4 times\n"
             "  rank 2 on small-3 (generation 1): signal 9\n"
-            "    killed by SIGKILL (signal 9)\n"
+            "    killed by SIGKILL, signal 9\n"
             "    Traceback:\n"
             "      File x\n"
             "    ValueError: bad\n");
@@ -101,12 +101,12 @@ TEST(RenderEvents, OneLineEach) {
 }
 
 TEST(RenderWhy, SaysWhatIsWantedWhatStandsAgainstItAndWhatChangesIt) {
-  const json why = json::parse(R"({"subject": "job train (j-1)", "phase": "queued", "wanted": "8 workers of 1 CPU",
+  const json why = json::parse(R"({"subject": "job train j-1", "phase": "queued", "wanted": "8 workers of 1 CPU",
     "decision": {"offset": 42, "time": "2026-11-15T03:59:57Z", "text": "It waits: 4 of 8 workers fit."},
     "against": [{"text": "at most 2 small nodes", "where": "local.yaml:8:18"}, {"text": "no other type"}],
     "changes": [{"text": "j-2 ends", "when": "in about 3m"}]})");
   EXPECT_EQ(why_text(why, {.now = kNow}),
-            "job train (j-1): queued\n"
+            "job train j-1: queued\n"
             "  wanted: 8 workers of 1 CPU\n"
             "\nWhat stands against it\n"
             "  - at most 2 small nodes  (local.yaml:8:18)\n"
@@ -132,9 +132,9 @@ TEST(RenderCluster, StatusIsOneScreen) {
             "cluster local  head up 10m00s (pid 77, epoch 2, journal 532)\n"
             "1/2 nodes up · 1.5/8 CPU, 0/1 GPU · 1 running, 0 queued\n"
             "\n"
-            "NODE     TYPE   PHASE     AGE    USED                          JOBS        WHY\n"
+            "NODE     TYPE   PHASE     AGE    USED                         JOBS        WHY\n"
             "small-1  small  up        9m30s  1.5/4 CPU, 0 B/4 GiB memory  j-7f3a9c2e\n"
-            "small-2  small  starting  3s     0/4 CPU                       -           its agent has not called yet\n"
+            "small-2  small  starting  3s     0/4 CPU                      -           its agent has not called yet\n"
             "\n"
             "no jobs; submit one with: rubato submit train.py\n"
             "\nLast events\n"
