@@ -5,19 +5,30 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "build_stamp.h"
+#include "cli/api_client.h"
+#include "cli/cluster_commands.h"
+#include "cli/cluster_tools.h"
 #include "cli/commands.h"
 #include "cli/completion.h"
 #include "cli/doctor.h"
 #include "cli/help.h"
+#include "cli/job_commands.h"
 #include "cli/run_command.h"
 #include "cli/run_flags.h"
+#include "cli/status_commands.h"
+#include "cli/submit_command.h"
+#include "cli/top_command.h"
+#include "core/random.h"
 #include "core/text.h"
 #include "os/machine.h"
 #include "os/probe.h"
 #include "os/python.h"
+#include "os/runtime.h"
+#include "os/terminal.h"
 #include "world/network.h"
 
 namespace rubato::cli {
@@ -25,17 +36,14 @@ namespace {
 
 constexpr uint16_t kDefaultRendezvousPort = 29400;
 
-const Command* find_command(std::string_view name) {
-  for (const Command* command : all_commands()) {
-    if (command->name == name) return command;
-  }
-  return nullptr;
-}
-
 // A word that is no command; people forget the `run` that torchrun does not have.
 Error unknown_command(const std::string& word) {
   std::vector<std::string_view> names;
   for (const Command* command : all_commands()) {
+    if (command->name.starts_with(word + " ")) {
+      return Error(ErrorCode::kUsage, fmt::format("rubato {} needs one more word", word), "",
+                   fmt::format("write {}", command->usage));
+    }
     if (!command->hidden) names.push_back(command->name);
   }
   const bool flag = word.starts_with('-');
@@ -84,10 +92,60 @@ int do_help(const ParsedCommand& parsed, const Shell& shell) {
     shell.out(overall_help(shell.colour));
     return 0;
   }
-  const Command* command = find_command(parsed.positionals.front());
-  if (command == nullptr) throw unknown_command(parsed.positionals.front());
-  shell.out(command_help(*command, shell.colour));
+  const FoundCommand found = find_command(parsed.positionals);
+  if (found.command == nullptr) throw unknown_command(parsed.positionals.front());
+  shell.out(command_help(*found.command, shell.colour));
   return 0;
+}
+
+int do_docs(const ParsedCommand&, const Shell& shell) {
+  shell.out(reference_markdown());
+  return 0;
+}
+
+int do_completion(const ParsedCommand& parsed, const Shell& shell) {
+  shell.out(completion_script(parsed.positionals.empty() ? "" : parsed.positionals.front()));
+  return 0;
+}
+
+// The daemons: started by us, hidden from people.
+int do_daemon(const std::function<int(const std::string&)>& body, const ParsedCommand& parsed) {
+  const std::string dir = parsed.value("dir");
+  if (dir.empty()) throw Error(ErrorCode::kUsage, "--dir is missing", "", "this is started by 'rubato up'");
+  CHECK(body);
+  return body(dir);
+}
+int do_head(const ParsedCommand& parsed, const Shell& shell) { return do_daemon(shell.head, parsed); }
+int do_agent(const ParsedCommand& parsed, const Shell& shell) { return do_daemon(shell.agent, parsed); }
+
+using Body = int (*)(const ParsedCommand&, const Shell&);
+
+Body body_of(const Command& command) {
+  static const std::map<const Command*, Body> bodies{
+      {&run_table(), do_run},
+      {&doctor_table(), do_doctor},
+      {&version_table(), do_version},
+      {&completion_table(), do_completion},
+      {&help_table(), do_help},
+      {&docs_table(), do_docs},
+      {&head_table(), do_head},
+      {&agent_table(), do_agent},
+      {&up_table(), up_command},
+      {&down_table(), down_command},
+      {&status_table(), status_command},
+      {&top_table(), top_command},
+      {&events_table(), events_command},
+      {&why_table(), why_command},
+      {&replay_table(), replay_command},
+      {&submit_table(), submit_command},
+      {&jobs_table_command(), jobs_command},
+      {&job_show_table(), job_show_command},
+      {&logs_table(), logs_command},
+      {&stop_table(), stop_command},
+      {&rerun_table(), rerun_command},
+      {&fetch_table(), fetch_command},
+  };
+  return bodies.at(&command);
 }
 
 int do_command(const Command& command, const std::vector<std::string>& args, const Shell& shell) {
@@ -96,17 +154,7 @@ int do_command(const Command& command, const std::vector<std::string>& args, con
     shell.out(command_help(command, shell.colour));
     return 0;
   }
-  if (&command == &run_table()) return do_run(parsed, shell);
-  if (&command == &doctor_table()) return do_doctor(parsed, shell);
-  if (&command == &version_table()) return do_version(parsed, shell);
-  if (&command == &help_table()) return do_help(parsed, shell);
-  if (&command == &docs_table()) {
-    shell.out(reference_markdown());
-    return 0;
-  }
-  CHECK(&command == &completion_table());
-  shell.out(completion_script(parsed.positionals.empty() ? "" : parsed.positionals.front()));
-  return 0;
+  return body_of(command)(parsed, shell);
 }
 
 int dispatch(const std::vector<std::string>& args, const Shell& shell) {
@@ -120,9 +168,9 @@ int dispatch(const std::vector<std::string>& args, const Shell& shell) {
     return 0;
   }
   if (first == "--version") return do_version({}, shell);
-  const Command* command = find_command(first);
-  if (command == nullptr) throw unknown_command(first);
-  return do_command(*command, {args.begin() + 1, args.end()}, shell);
+  const FoundCommand found = find_command(args);
+  if (found.command == nullptr) throw unknown_command(first);
+  return do_command(*found.command, {args.begin() + static_cast<long>(found.words), args.end()}, shell);
 }
 
 }  // namespace
@@ -145,9 +193,21 @@ int main(int argc, char** argv) {
   const auto no_colour = shell.env.find("NO_COLOR");  // no-color.org: any value but the empty one
   const bool wanted = no_colour == shell.env.end() || no_colour->second.empty();
   shell.colour = wanted && isatty(STDOUT_FILENO) == 1 && shell.env["TERM"] != "dumb";
-  shell.out = [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); };
+  // Lines of a log or of events must not wait for more of them.
+  shell.out = [](std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  };
   shell.err = [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); };
   shell.launch = run_command;
+  shell.width = os::terminal_width(STDOUT_FILENO);
+  shell.live = wanted && isatty(STDERR_FILENO) == 1 && shell.env["TERM"] != "dumb";
+  shell.asks = isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
+  shell.now = os::wall_now;
+  shell.read_line = os::read_line;
+  shell.random_token = [] { return Random(os::entropy()).hex(16) + Random(os::entropy()).hex(16); };
+  shell.open_api = open_api;
+  shell.cluster_tools = [&shell] { return real_cluster_tools(shell.env); };
   const int code = run_cli({argv + std::min(argc, 1), argv + argc}, shell);
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
   std::fputs("error: standard output cannot be written\n", stderr);

@@ -1,5 +1,7 @@
 #include "cli/commands.h"
 
+#include <algorithm>
+
 namespace rubato::cli {
 
 const Command& doctor_table() {
@@ -49,8 +51,9 @@ const Command& help_table() {
                              .usage = "rubato help [COMMAND]",
                              .positional = {.name = "COMMAND",
                                             .help = "the command to explain",
-                                            .choices = "run doctor version completion",
-                                            .at_most = 1}};
+                                            .choices = "up submit jobs job logs stop rerun fetch status top why events "
+                                                       "replay down run doctor version completion",
+                                            .at_most = 2}};
   return table;
 }
 
@@ -63,9 +66,22 @@ const Command& docs_table() {
 }
 
 const std::vector<const Command*>& all_commands() {
-  static const std::vector<const Command*> commands{&run_table(),        &doctor_table(), &version_table(),
-                                                    &completion_table(), &help_table(),   &docs_table()};
+  static const std::vector<const Command*> commands{
+      &up_table(),     &submit_table(), &jobs_table_command(), &job_show_table(), &logs_table(),    &stop_table(),
+      &rerun_table(),  &fetch_table(),  &status_table(),       &top_table(),      &why_table(),     &events_table(),
+      &replay_table(), &down_table(),   &run_table(),          &doctor_table(),   &version_table(), &completion_table(),
+      &help_table(),   &docs_table(),   &head_table(),         &agent_table()};
   return commands;
+}
+
+FoundCommand find_command(const std::vector<std::string>& words) {
+  for (size_t count = std::min<size_t>(words.size(), 2); count > 0; --count) {
+    const std::string name = count == 2 ? words[0] + " " + words[1] : words[0];
+    for (const Command* command : all_commands()) {
+      if (command->name == name) return {command, count};
+    }
+  }
+  return {};
 }
 
 }  // namespace rubato::cli

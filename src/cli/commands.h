@@ -1,6 +1,7 @@
 // The tables of all commands: what can be typed, in one place.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "cli/flags.h"
@@ -8,13 +9,39 @@
 namespace rubato::cli {
 
 const Command& run_table();
+
+const Command& up_table();
+const Command& down_table();
+const Command& status_table();
+const Command& top_table();
+const Command& events_table();
+const Command& why_table();
+const Command& replay_table();
+
+const Command& submit_table();
+const Command& jobs_table_command();
+const Command& job_show_table();
+const Command& logs_table();
+const Command& stop_table();
+const Command& rerun_table();
+const Command& fetch_table();
+
 const Command& doctor_table();
 const Command& version_table();
 const Command& completion_table();
 const Command& help_table();
 const Command& docs_table();
+const Command& head_table();
+const Command& agent_table();
 
 // In the order of help, hidden ones last.
 const std::vector<const Command*>& all_commands();
+
+// The command that the words begin with, and how many of them name it: "job show" takes two. nullptr when it is none.
+struct FoundCommand {
+  const Command* command = nullptr;
+  size_t words = 0;
+};
+FoundCommand find_command(const std::vector<std::string>& words);
 
 }  // namespace rubato::cli

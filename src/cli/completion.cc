@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <map>
+
 #include "cli/commands.h"
 #include "core/text.h"
 
@@ -16,10 +18,27 @@ std::vector<const Command*> shown_commands() {
   return out;
 }
 
+// "job" of "job show".
+std::string_view first_word(std::string_view name) { return name.substr(0, name.find(' ')); }
+
 std::string command_names() {
   std::vector<std::string_view> names;
-  for (const Command* command : shown_commands()) names.push_back(command->name);
+  for (const Command* command : shown_commands()) {
+    if (names.empty() || names.back() != first_word(command->name)) names.push_back(first_word(command->name));
+  }
   return join(names, " ");
+}
+
+// Words that need one more word, with those: {"job", "show"}.
+std::map<std::string_view, std::string> command_groups() {
+  std::map<std::string_view, std::string> out;
+  for (const Command* command : shown_commands()) {
+    const auto parts = split_once(command->name, ' ');
+    if (!parts) continue;
+    std::string& words = out[parts->first];
+    words += (words.empty() ? "" : " ") + std::string(parts->second);
+  }
+  return out;
 }
 
 std::string flag_names(const Command& command) {
@@ -33,17 +52,23 @@ std::string bash_values(const Command& command) {
   std::string out;
   for (const Flag& flag : command.flags) {
     if (flag.choices.empty()) continue;
-    out += fmt::format("    {}:--{}) COMPREPLY=($(compgen -W '{}' -- \"$cur\")); return ;;\n", command.name, flag.name,
-                       flag.choices);
+    out += fmt::format("    '{}:--{}') COMPREPLY=($(compgen -W '{}' -- \"$cur\")); return ;;\n", command.name,
+                       flag.name, flag.choices);
   }
   return out;
 }
 
 std::string bash_script() {
-  std::string values, words;
+  std::string values, words, groups;
+  for (const auto& [group, names] : command_groups()) {
+    groups += fmt::format(
+        "    {}) [ \"$COMP_CWORD\" -eq 2 ] && {{ COMPREPLY=($(compgen -W '{}' -- \"$cur\")); return; }}\n"
+        "      command=\"{} ${{COMP_WORDS[2]}}\" ;;\n",
+        group, names, group);
+  }
   for (const Command* command : shown_commands()) {
     values += bash_values(*command);
-    words += fmt::format("    {}) words='{}'; others='{}' ;;\n", command->name, flag_names(*command),
+    words += fmt::format("    '{}') words='{}'; others='{}' ;;\n", command->name, flag_names(*command),
                          command->positional.choices);
   }
   return fmt::format(R"(# rubato completion bash
@@ -53,9 +78,12 @@ _rubato() {{
     COMPREPLY=($(compgen -W '{} --help --version' -- "$cur"))
     return
   fi
-  case "${{COMP_WORDS[1]}}:$prev" in
+  local command=${{COMP_WORDS[1]}}
+  case "$command" in
 {}  esac
-  case "${{COMP_WORDS[1]}}" in
+  case "$command:$prev" in
+{}  esac
+  case "$command" in
 {}  esac
   case "$cur" in
     -*) COMPREPLY=($(compgen -W "$words" -- "$cur")) ;;
@@ -65,7 +93,7 @@ _rubato() {{
 }}
 complete -o filenames -F _rubato rubato
 )",
-                     command_names(), values, words);
+                     command_names(), groups, values, words);
 }
 
 // zsh's _arguments takes ':' and brackets for its own.
@@ -98,11 +126,17 @@ std::string zsh_flags(const Command& command) {
 }
 
 std::string zsh_script() {
-  std::string list, cases;
+  std::string list, groups, cases;
+  for (const auto& [group, names] : command_groups()) {
+    groups += fmt::format(
+        "    {}) if (( CURRENT == 2 )); then compadd {}; return; fi\n"
+        "      command=\"{} $words[2]\"; shift words; (( CURRENT-- )) ;;\n",
+        group, names, group);
+  }
   for (const Command* command : shown_commands()) {
-    list += fmt::format("    '{}:{}'\n", command->name, zsh_text(command->summary));
-    cases +=
-        fmt::format("    {})\n      _arguments '--help[explain]' \\\n{}      ;;\n", command->name, zsh_flags(*command));
+    list += fmt::format("    '{}:{}'\n", first_word(command->name), zsh_text(command->summary));
+    cases += fmt::format("    '{}')\n      _arguments '--help[explain]' \\\n{}      ;;\n", command->name,
+                         zsh_flags(*command));
   }
   return fmt::format(R"(#compdef rubato
 _rubato() {{
@@ -117,10 +151,12 @@ _rubato() {{
   (( CURRENT-- ))
   case $command in
 {}  esac
+  case $command in
+{}  esac
 }}
 if [ "$funcstack[1]" = _rubato ]; then _rubato "$@"; else compdef _rubato rubato; fi
 )",
-                     list, cases);
+                     list, groups, cases);
 }
 
 std::string fish_text(std::string_view text) {
@@ -135,9 +171,15 @@ std::string fish_text(std::string_view text) {
 std::string fish_script() {
   std::string out = "# rubato completion fish\n";
   for (const Command* command : shown_commands()) {
-    out += fmt::format("complete -c rubato -f -n __fish_use_subcommand -a {} -d '{}'\n", command->name,
+    out += fmt::format("complete -c rubato -f -n __fish_use_subcommand -a {} -d '{}'\n", first_word(command->name),
                        fish_text(command->summary));
-    const std::string when = fmt::format("-n '__fish_seen_subcommand_from {}'", command->name);
+    std::string seen = fmt::format("__fish_seen_subcommand_from {}", first_word(command->name));
+    if (const auto parts = split_once(command->name, ' ')) {
+      out += fmt::format("complete -c rubato -f -n '{}; and not __fish_seen_subcommand_from {}' -a {}\n", seen,
+                         parts->second, parts->second);
+      seen += fmt::format("; and __fish_seen_subcommand_from {}", parts->second);
+    }
+    const std::string when = fmt::format("-n '{}'", seen);
     for (const Flag& flag : command->flags) {
       std::string rest = flag.kind == FlagKind::kSwitch ? "" : flag.choices.empty() ? " -r" : " -x";
       if (!flag.choices.empty()) rest += fmt::format(" -a '{}'", flag.choices);

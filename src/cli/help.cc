@@ -104,7 +104,8 @@ std::string overall_help(bool colour) {
     if (!command->hidden) out += two_columns(command->name, std::string(command->summary), 14, paint);
   }
   out += "\n" + paint.heading("Examples") + "\n";
-  for (const char* line : {"rubato run --standalone --nproc-per-node 2 train.py", "rubato doctor", "rubato help run"}) {
+  for (const char* line : {"rubato up", "rubato submit --workers 2 --follow train.py",
+                           "rubato run --standalone --nproc-per-node 2 train.py", "rubato help submit"}) {
     out += "  " + paint.word(line) + "\n";
   }
   return out;

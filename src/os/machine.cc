@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -132,6 +133,12 @@ int count_cpus(const std::string& root) {
   const int cpus = cpus_by_affinity();
   return std::min(cpus, cpu_quota(root).value_or(cpus));
 }
+
+WallTime wall_now() {
+  return std::chrono::time_point_cast<std::chrono::microseconds>(std::chrono::system_clock::now());
+}
+
+std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
 uint64_t entropy() {
   std::random_device device;

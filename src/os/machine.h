@@ -20,6 +20,12 @@ int count_gpus(const EnvironmentMap& env, const std::string& root = "");
 // CPUs this process may use: its affinity, less what the cgroup's quota takes away.
 int count_cpus(const std::string& root = "");
 
+// The wall clock, for programs without a Runtime.
+WallTime wall_now();
+
+// The path of the program that this process runs.
+std::string own_program();
+
 // Unpredictable bits from the kernel.
 uint64_t entropy();
 

@@ -1,0 +1,261 @@
+#include "cli/api_client.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+
+#include "core/scope.h"
+#include "core/text.h"
+#include "os/files.h"
+#include "os/network.h"
+#include "os/secret.h"
+#include "os/signals.h"
+
+namespace rubato::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kApiRoot = "/api/v1/";
+constexpr Duration kAskAgainAfter = 100ms;
+constexpr Duration kHeaderLimit = 20s;
+constexpr size_t kErrorBytesMax = 64 << 10;
+
+struct HeadAddress {
+  Endpoint endpoint;
+  TlsFiles tls;
+};
+
+HeadAddress read_address(const ClusterPlace& place) {
+  const std::optional<std::string> text = os::RealFiles().read(place.head_file());
+  if (!text) throw Error(ErrorCode::kNotFound, std::string(kNoCluster), "", std::string(kStartOne));
+  const json document = json::parse(*text, nullptr, false);
+  const json api = document.is_object() ? document.value("api", json::object()) : json::object();
+  const int port = api.is_object() ? api.value("port", 0) : 0;
+  if (port <= 0 || port > 65535) {
+    throw Error(ErrorCode::kFailed, "this file does not tell where the head listens", place.head_file(),
+                "restart the head with: rubato up");
+  }
+  HeadAddress out;
+  out.endpoint = Endpoint{api.value("host", std::string("127.0.0.1")), static_cast<uint16_t>(port)};
+  out.tls.use_tls = api.value("tls", false);
+  if (out.tls.use_tls) out.tls.ca = place.folder + "/ca.pem";
+  return out;
+}
+
+class ApiClient final : public Api {
+ public:
+  explicit ApiClient(ClusterPlace place) : place_(std::move(place)), network_(runtime_) {}
+
+  json call(const ApiRequest& request) override {
+    const Instant give_up = runtime_.now() + request.patience;
+    while (true) {
+      try {
+        return call_once(request);
+      } catch (const Error& error) {
+        const bool may_come = error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kNotFound;
+        // A reply's own "not found" is an answer; only a missing head.json is worth waiting for.
+        const bool answered = error.code == ErrorCode::kNotFound && error.message != kNoCluster;
+        if (!may_come || answered || runtime_.now() >= give_up) throw;
+      }
+      if (!pause(kAskAgainAfter)) throw Error(ErrorCode::kFailed, "interrupted while waiting for the head");
+    }
+  }
+
+  StreamEnd stream(const std::string& target, const std::function<void(std::string_view)>& sink) override {
+    if (interrupted_) return StreamEnd::kInterrupted;
+    int status = 0;
+    std::string error_text;
+    const int end = run(stream_until(request_for({.target = target}), sink, status, error_text));
+    if (interrupted_ || end == kStopped) return StreamEnd::kInterrupted;
+    if (status / 100 != 2) throw error_from_reply(status, error_text, to_string(address_.endpoint));
+    return StreamEnd::kEnded;
+  }
+
+  void hold_interrupts() override {
+    if (!signals_) signals_ = std::make_unique<os::Signals>(runtime_, std::vector<int>{SIGINT, SIGTERM});
+  }
+
+  bool pause(Duration length) override {
+    if (interrupted_) return false;
+    if (runtime_.run(pause_until(runtime_.now() + length)) == kStopped) interrupted_ = true;
+    return !interrupted_;
+  }
+
+ private:
+  static constexpr int kStopped = 1;
+
+  HttpRequest request_for(const ApiRequest& wanted) {
+    address_ = read_address(place_);
+    HttpRequest request;
+    request.method = wanted.method;
+    const bool absolute = wanted.target.starts_with("//");
+    request.target = absolute ? wanted.target.substr(1) : std::string(kApiRoot) + wanted.target;
+    request.headers["authorization"] = "Bearer " + os::read_secret(place_.token_file());
+    request.headers["accept"] = "*/*";
+    if (!wanted.body.empty()) request.headers["content-type"] = wanted.type;
+    request.body = wanted.body;
+    return request;
+  }
+
+  json call_once(const ApiRequest& wanted) {
+    HttpResponse response;
+    run(exchange(request_for(wanted), runtime_.now() + wanted.limit, response));
+    if (response.status / 100 != 2) {
+      throw error_from_reply(response.status, response.body, to_string(address_.endpoint));
+    }
+    if (trim(response.body).empty()) return json::object();
+    json document = json::parse(response.body, nullptr, false);
+    if (document.is_discarded()) {
+      throw Error(ErrorCode::kFailed, "the head's answer is not JSON", to_string(address_.endpoint),
+                  "is another program listening there? restart the head with: rubato up");
+    }
+    return document;
+  }
+
+  // Runs a task, and says it in the words of a cluster when the head cannot be reached.
+  int run(Task<int> task) {
+    try {
+      return runtime_.run(std::move(task));
+    } catch (const Error& error) {
+      if (error.code != ErrorCode::kUnavailable) throw;
+      const bool dead = error.message.find("refused") != std::string::npos;
+      if (!dead)
+        throw Error(error.code, fmt::format("the head of '{}' does not answer: {}", place_.name, error.message),
+                    error.where, "look at " + place_.head_folder() + "/daemon.log");
+      throw Error(ErrorCode::kUnavailable,
+                  fmt::format("the head of '{}' is not running (its agents and workers may be)", place_.name), "",
+                  "restart it with: rubato up" + (place_.name == "local" ? "" : " --cluster " + place_.name));
+    }
+  }
+
+  Task<int> exchange(HttpRequest request, Instant deadline, HttpResponse& response) {
+    Endpoint endpoint = address_.endpoint;
+    TlsFiles tls = address_.tls;
+    response = co_await network_.call(std::move(endpoint), std::move(tls), std::move(request), deadline);
+    co_return 0;
+  }
+
+  Task<int> pause_until(Instant until) {
+    if (!signals_) {
+      co_await Sleep(runtime_, until);
+      co_return 0;
+    }
+    const std::optional<int> signal = co_await signals_->channel().pop_until(until);
+    co_return signal ? kStopped : 0;
+  }
+
+  Task<int> wait_for_signal() {
+    co_await signals_->channel().pop();
+    interrupted_ = true;
+    co_return kStopped;
+  }
+
+  Task<void> receive(HttpRequest request, Channel<std::string>& chunks, int& status) {
+    Endpoint endpoint = address_.endpoint;
+    TlsFiles tls = address_.tls;
+    const Instant header_deadline = runtime_.now() + kHeaderLimit;
+    const HttpResponse response =
+        co_await network_.stream(std::move(endpoint), std::move(tls), std::move(request), header_deadline, chunks);
+    status = response.status;
+    chunks.close();
+  }
+
+  // The status comes with the end of the stream only, so that an error's document passes through the sink, too: those
+  // who parse lines know it by its key. What an Error is made of is kept here.
+  Task<int> relay(HttpRequest request, const std::function<void(std::string_view)>& sink, int& status,
+                  std::string& error_text) {
+    Channel<std::string> chunks(runtime_);
+    Scope scope(runtime_);
+    Task<void> receiving = receive(std::move(request), chunks, status);
+    scope.spawn(std::move(receiving));
+    Task<void> reading = read(chunks, sink, error_text);
+    scope.spawn(std::move(reading));
+    co_await scope.join();
+    co_return 0;
+  }
+
+  Task<void> read(Channel<std::string>& chunks, const std::function<void(std::string_view)>& sink,
+                  std::string& error_text) {
+    bool first = true;
+    bool is_error = false;
+    while (std::optional<std::string> chunk = co_await chunks.pop()) {
+      if (std::exchange(first, false)) is_error = chunk->starts_with("{\"error\"");
+      if (!is_error) {
+        sink(*chunk);
+      } else if (error_text.size() < kErrorBytesMax) {
+        error_text += *chunk;
+      }
+    }
+  }
+
+  Task<int> stream_until(HttpRequest request, const std::function<void(std::string_view)>& sink, int& status,
+                         std::string& error_text) {
+    Task<int> relaying = relay(std::move(request), sink, status, error_text);
+    if (!signals_) co_return co_await std::move(relaying);
+    Task<int> stopping = wait_for_signal();
+    const auto end = co_await race(runtime_, std::move(relaying), std::move(stopping));
+    co_return end.index() == 0 ? 0 : kStopped;
+  }
+
+  const ClusterPlace place_;
+  os::Runtime runtime_;
+  os::RealNetwork network_;
+  std::unique_ptr<os::Signals> signals_;
+  HeadAddress address_;
+  bool interrupted_ = false;
+};
+
+ErrorCode code_from(int status, std::string_view code) {
+  if (code == "usage" || status == 400) return ErrorCode::kUsage;
+  if (code == "not_found" || status == 404) return ErrorCode::kNotFound;
+  if (code == "conflict" || status == 409) return ErrorCode::kConflict;
+  if (code == "unavailable" || status == 503) return ErrorCode::kUnavailable;
+  return ErrorCode::kFailed;
+}
+
+}  // namespace
+
+std::unique_ptr<Api> open_api(const ClusterPlace& place) { return std::make_unique<ApiClient>(place); }
+
+Error error_from_reply(int status, std::string_view body, const std::string& where) {
+  const json document = json::parse(body, nullptr, false);
+  const json error = document.is_object() ? document.value("error", json::object()) : json::object();
+  const auto field = [&](const char* name) {
+    const auto found = error.is_object() ? error.find(name) : error.end();
+    return found != error.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  if (field("message").empty()) {
+    return Error(code_from(status, ""), fmt::format("the head answered with status {}", status), where);
+  }
+  if (status == 401) {
+    return Error(ErrorCode::kFailed, field("message"), where, "the token in the cluster's folder is not the head's");
+  }
+  return Error(code_from(status, field("code")), field("message"), field("where"), field("hint"));
+}
+
+std::string url_part(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const bool plain = ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || ('0' <= c && c <= '9') ||
+                       std::string_view("-._~").find(c) != std::string_view::npos;
+    out += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return out;
+}
+
+json get(Api& api, std::string target) {
+  ApiRequest request;
+  request.target = std::move(target);
+  return api.call(request);
+}
+
+json post(Api& api, std::string target, const json& body) {
+  ApiRequest request;
+  request.method = "POST";
+  request.target = std::move(target);
+  request.body = body.dump();
+  return api.call(request);
+}
+
+}  // namespace rubato::cli

@@ -1,0 +1,19 @@
+// ApiClient: the Api over HTTP to the head whose address and token are in a cluster's folder.
+#pragma once
+
+#include <memory>
+
+#include "cli/api.h"
+#include "cli/cluster_home.h"
+
+namespace rubato::cli {
+
+// Nothing is read or sent before the first call. Each exchange looks up head.json anew: a head that was started again
+// listens elsewhere. Throws kNotFound when the cluster is not open, kUnavailable when its head is dead or silent, and
+// kUsage when others can read the token.
+std::unique_ptr<Api> open_api(const ClusterPlace& place);
+
+// The Error that a reply with this status and body stands for.
+Error error_from_reply(int status, std::string_view body, const std::string& where);
+
+}  // namespace rubato::cli

@@ -1,0 +1,86 @@
+#include "cli/cluster_home.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/text.h"
+
+namespace rubato::cli {
+namespace {
+
+std::string variable(const Environment& env, const char* name) {
+  const auto found = env.find(name);
+  return found == env.end() ? "" : found->second;
+}
+
+// The name becomes a part of a path.
+bool valid_cluster_name(std::string_view name) {
+  const auto fine = [](char c) { return ('a' <= c && c <= 'z') || ('0' <= c && c <= '9') || c == '-'; };
+  return !name.empty() && name.size() <= 40 && std::all_of(name.begin(), name.end(), fine);
+}
+
+}  // namespace
+
+std::string clusters_folder(const Environment& env) {
+  std::string state = variable(env, "XDG_STATE_HOME");
+  if (!state.starts_with('/')) {  // the XDG rules say to ignore a relative one
+    const std::string home = variable(env, "HOME");
+    if (home.empty()) {
+      throw Error(ErrorCode::kFailed, "neither XDG_STATE_HOME nor HOME is set, so there is no place for a cluster", "",
+                  "set XDG_STATE_HOME to a folder of yours");
+    }
+    state = home + "/.local/state";
+  }
+  return state + "/rubato/clusters";
+}
+
+std::vector<ClusterFound> list_clusters(const std::string& folder) {
+  std::vector<ClusterFound> out;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!entry.is_directory(error) || !valid_cluster_name(name)) continue;
+    out.push_back({name, std::filesystem::exists(entry.path() / "head" / "head.json", error)});
+  }
+  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return out;
+}
+
+std::string choose_cluster(const std::vector<ClusterFound>& found, const std::string& named) {
+  std::vector<std::string> open, closed;
+  for (const ClusterFound& one : found) (one.open ? open : closed).push_back(one.name);
+  if (!named.empty()) {
+    const auto is_named = [&](const ClusterFound& one) { return one.name == named; };
+    if (std::any_of(found.begin(), found.end(), is_named)) return named;
+    const auto near = nearest(named, open);
+    throw Error(ErrorCode::kNotFound, fmt::format("there is no cluster '{}'", named), "",
+                near           ? fmt::format("did you mean '{}'?", *near)
+                : open.empty() ? std::string(kStartOne)
+                               : "running: " + join(open, ", "));
+  }
+  if (open.size() == 1) return open.front();
+  if (std::find(open.begin(), open.end(), "local") != open.end()) return "local";
+  if (open.empty()) {
+    throw Error(
+        ErrorCode::kNotFound, std::string(kNoCluster), "",
+        closed.empty() ? std::string(kStartOne) : fmt::format("{} (there were: {})", kStartOne, join(closed, ", ")));
+  }
+  throw Error(ErrorCode::kUsage, fmt::format("which cluster? there are {}", join(open, ", ")), "",
+              fmt::format("write --cluster {}, or set RUBATO_CLUSTER", open.front()));
+}
+
+ClusterPlace place_of(const Environment& env, const std::string& name) {
+  if (!valid_cluster_name(name)) {
+    throw Error(ErrorCode::kUsage, fmt::format("'{}' is not a name for a cluster", name), "",
+                "use up to 40 of a-z, 0-9 and '-'");
+  }
+  return {name, clusters_folder(env) + "/" + name};
+}
+
+ClusterPlace cluster_place(const ParsedCommand& parsed, const Environment& env) {
+  return place_of(env, choose_cluster(list_clusters(clusters_folder(env)), parsed.value("cluster")));
+}
+
+}  // namespace rubato::cli

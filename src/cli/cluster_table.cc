@@ -1,0 +1,139 @@
+// The tables of the commands about the cluster.
+#include "cli/commands.h"
+#include "cli/common_flags.h"
+
+namespace rubato::cli {
+namespace {
+
+constexpr auto kTaken = FlagKind::kValue;
+
+}  // namespace
+
+const Command& up_table() {
+  static const Command table{
+      .name = "up",
+      .summary = "start a cluster, or change it to what a file says",
+      .usage = "rubato up [FILE] [-y] [--dry-run]",
+      .about =
+          "Without a file: one node with all of this machine. Run it again after an edit: only what differs is\n"
+          "changed. Run it after a crash: a dead head is started again and takes over its agents and jobs.",
+      .positional = {.name = "FILE", .help = "the cluster file", .at_most = 1},
+      .flags = {{.name = "yes", .short_name = 'y', .help = "do not ask before nodes are removed"},
+                {.name = "dry-run", .short_name = 'n', .help = "say what would change, and change nothing"},
+                {.name = "store",
+                 .kind = kTaken,
+                 .value = "URL",
+                 .help = "where the journal is kept: etcd://HOST:PORT[,HOST:PORT...]",
+                 .default_text = "SQLite in the cluster's folder"},
+                {.name = "timeout",
+                 .kind = kTaken,
+                 .value = "TIME",
+                 .help = "how long to wait until the nodes are up",
+                 .default_text = "60s"},
+                json_flag(),
+                cluster_flag()},
+      .examples = {{"this machine", "rubato up"}, {"four small nodes, from a file", "rubato up local.yaml"}}};
+  return table;
+}
+
+const Command& down_table() {
+  static const Command table{
+      .name = "down",
+      .summary = "end a cluster: its jobs, nodes and head",
+      .usage = "rubato down [-y] [--purge]",
+      .about = "The journal, logs and outputs stay, for 'rubato up' to find again; --purge removes them.",
+      .flags = {{.name = "yes", .short_name = 'y', .help = "do not ask"},
+                {.name = "purge", .help = "also remove the journal, logs, outputs and packages"},
+                {.name = "timeout",
+                 .kind = kTaken,
+                 .value = "TIME",
+                 .help = "how long jobs and nodes may take to end",
+                 .default_text = "120s"},
+                cluster_flag()}};
+  return table;
+}
+
+const Command& status_table() {
+  static const Command table{.name = "status",
+                             .summary = "show the cluster, its nodes, jobs and last events",
+                             .usage = "rubato status [--json]",
+                             .flags = {json_flag(), cluster_flag()}};
+  return table;
+}
+
+const Command& top_table() {
+  static const Command table{
+      .name = "top",
+      .summary = "watch jobs, nodes and events on a live screen",
+      .usage = "rubato top",
+      .about =
+          "Keys: j k arrows move · enter or d describes · l logs · y why · ctrl-d stops · / filters ·\n"
+          ":jobs :nodes :events change the view · ? help · q quits",
+      .flags = {cluster_flag()}};
+  return table;
+}
+
+const Command& events_table() {
+  static const Command table{
+      .name = "events",
+      .summary = "print what happened in the cluster",
+      .usage = "rubato events [-f] [--limit N] [--json]",
+      .flags = {{.name = "follow", .short_name = 'f', .help = "go on as they come; Ctrl-C ends it"},
+                {.name = "limit",
+                 .short_name = 'n',
+                 .kind = kTaken,
+                 .value = "N",
+                 .help = "the last N",
+                 .default_text = "50"},
+                {.name = "json", .help = "one JSON object a line"},
+                cluster_flag()}};
+  return table;
+}
+
+const Command& why_table() {
+  static const Command table{
+      .name = "why",
+      .summary = "explain why a job or node is as it is",
+      .usage = "rubato why JOB|NODE [--json]",
+      .about = "What is wanted, what stands against it, and what would change it: from the recorded decision.",
+      .positional = {.name = "JOB|NODE", .help = "id, the start of it, or name", .at_most = 1},
+      .flags = {json_flag(), cluster_flag()},
+      .examples = {{"why does it not start?", "rubato why train"}}};
+  return table;
+}
+
+const Command& replay_table() {
+  static const Command table{
+      .name = "replay",
+      .summary = "rebuild the cluster's state at an earlier time from the journal",
+      .usage = "rubato replay [--until TIME | --offset N] [--json]",
+      .flags = {{.name = "until",
+                 .kind = kTaken,
+                 .value = "TIME",
+                 .help = "10m ago, or 2026-11-15T03:54:46Z",
+                 .default_text = "now"},
+                {.name = "offset", .kind = kTaken, .value = "N", .help = "after this record of the journal"},
+                json_flag(),
+                cluster_flag()}};
+  return table;
+}
+
+const Command& head_table() {
+  static const Command table{.name = "head",
+                             .summary = "be the head of a cluster (started by 'rubato up')",
+                             .usage = "rubato head --dir DIR",
+                             .flags = {{.name = "dir", .kind = kTaken, .value = "DIR", .help = "the cluster's folder"}},
+                             .hidden = true};
+  return table;
+}
+
+const Command& agent_table() {
+  static const Command table{.name = "agent",
+                             .summary = "be the agent of a node (started by the head)",
+                             .usage = "rubato agent --dir DIR",
+                             .flags = {{.name = "dir", .kind = kTaken, .value = "DIR", .help = "the node's folder"}},
+                             .hidden = true};
+  return table;
+}
+
+}  // namespace rubato::cli

@@ -1,0 +1,63 @@
+// `rubato fetch`.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "archive/folder_stream.h"
+#include "archive/package.h"
+#include "cli/document.h"
+#include "cli/job_commands.h"
+#include "cli/session.h"
+#include "os/files.h"
+
+namespace rubato::cli {
+namespace {
+
+void check_target(const std::filesystem::path& target, bool force) {
+  std::error_code error;
+  const auto status = std::filesystem::symlink_status(target, error);
+  if (!std::filesystem::exists(status)) return;
+  const bool folder = std::filesystem::is_directory(status);
+  if (folder && (force || std::filesystem::is_empty(target, error))) return;
+  throw Error(ErrorCode::kConflict,
+              fmt::format("{} is there already{}", target.string(), folder ? "" : " and no folder"), "",
+              folder ? "give another folder, or --force to replace files in it" : "give another name");
+}
+
+}  // namespace
+
+int fetch_command(const ParsedCommand& parsed, const Shell& shell) {
+  const std::string reference = require_word(parsed, 0, "the job", "rubato fetch ID DIR");
+  const std::string typed = require_word(parsed, 1, "the folder", "rubato fetch ID DIR");
+  std::string target = std::filesystem::absolute(typed).lexically_normal().string();
+  while (target.size() > 1 && target.ends_with('/')) target.pop_back();
+  check_target(target, parsed.has("force"));
+  const Session session = open_session(parsed, shell);
+  const nlohmann::json job = get(*session.api, "jobs/" + url_part(reference));
+  const std::string id = raw_in(job, "id");
+
+  session.api->hold_interrupts();
+  os::RealFiles files;
+  archive::FolderUntar untar(files, target);
+  LiveLine line(shell);
+  const WallTime begin = shell.now();
+  const auto take = [&](std::string_view piece) {
+    untar.feed(piece);
+    if (shell.now() - begin > 500ms) line.show("received " + archive::human_bytes(untar.bytes()));
+  };
+  if (session.api->stream("jobs/" + url_part(id) + "/output", take) == StreamEnd::kInterrupted) {
+    shell.err("\ninterrupted; nothing was written\n");
+    return kInterruptedExit;
+  }
+  untar.finish();
+  line.clear();
+  if (parsed.has("json")) {
+    shell.out(json_text({{"job", id}, {"folder", target}, {"bytes", untar.bytes()}}));
+  } else {
+    shell.err(fmt::format("the output of {} ({}) is in {}\n", text_in(job, "name"), archive::human_bytes(untar.bytes()),
+                          typed));
+  }
+  return 0;
+}
+
+}  // namespace rubato::cli

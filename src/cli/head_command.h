@@ -1,0 +1,22 @@
+// `rubato head` and `rubato agent`: the daemons' own main programs, started by `up` and by the head.
+#pragma once
+
+#include <string>
+
+namespace rubato::cli {
+
+// What `up` asked of the head, kept in DIR/head/settings.json so that a restart is the same.
+struct HeadSettings {
+  std::string store;  // "etcd://HOST:PORT,..."; empty: SQLite in the folder
+};
+HeadSettings read_head_settings(const std::string& dir);  // defaults when there are none
+std::string head_settings_file(const std::string& dir);
+std::string settings_text(const HeadSettings& settings);
+
+// Serves the cluster in DIR until it is shut down. Returns the exit code of the process.
+int head_command(const std::string& dir);
+
+// Serves the node in DIR until its head removes it. Returns the exit code of the process.
+int agent_command(const std::string& dir);
+
+}  // namespace rubato::cli

@@ -1,0 +1,29 @@
+#include <nlohmann/json.hpp>
+
+#include "cli/document.h"
+#include "cli/head_command.h"
+#include "core/error.h"
+#include "os/files.h"
+
+namespace rubato::cli {
+
+std::string head_settings_file(const std::string& dir) { return dir + "/head/settings.json"; }
+
+std::string settings_text(const HeadSettings& settings) {
+  return nlohmann::json{{"store", settings.store}}.dump() + "\n";
+}
+
+HeadSettings read_head_settings(const std::string& dir) {
+  HeadSettings out;
+  const auto text = os::RealFiles().read(head_settings_file(dir));
+  if (!text) return out;
+  const nlohmann::json document = nlohmann::json::parse(*text, nullptr, false);
+  if (!document.is_object()) {
+    throw Error(ErrorCode::kFailed, "the head's settings are not JSON", head_settings_file(dir),
+                "remove the file, and run rubato up with the flags you want");
+  }
+  out.store = raw_in(document, "store");
+  return out;
+}
+
+}  // namespace rubato::cli

@@ -1,0 +1,112 @@
+#include "cli/logs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "cli/document.h"
+#include "cli/lines.h"
+#include "cli/render_jobs.h"
+
+namespace rubato::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr Duration kPollFirst = 100ms;
+constexpr Duration kPollMost = 1s;
+
+// What was printed last, so that a stream that begins again goes on there: entries have times, but several may have
+// the same.
+class LogPosition {
+ public:
+  // Whether the entry is new. `line` is the entry as it came.
+  bool take(const json& entry, std::string_view line) {
+    const std::string time = raw_in(entry, "time");
+    if (resuming_) {
+      if (time < time_) return false;
+      if (time == time_) {
+        const auto seen = repeated_.find(std::string(line));
+        if (seen != repeated_.end()) {
+          if (--seen->second == 0) repeated_.erase(seen);
+          return false;
+        }
+      }
+    }
+    if (time != time_) {
+      time_ = time;
+      at_time_.clear();
+      resuming_ = false;
+    }
+    ++at_time_[std::string(line)];
+    return true;
+  }
+
+  void resume() {
+    resuming_ = true;
+    repeated_ = at_time_;
+  }
+
+  const std::string& time() const { return time_; }
+
+ private:
+  std::string time_;  // RFC 3339 in UTC with a fixed number of digits: the order of the text is the order of time
+  std::map<std::string, int> at_time_;
+  std::map<std::string, int> repeated_;
+  bool resuming_ = false;
+};
+
+std::string logs_target(const LogQuery& query, const LogPosition& position) {
+  std::string out = fmt::format("jobs/{}/logs?follow={}", url_part(query.job), query.follow ? 1 : 0);
+  if (query.rank) out += fmt::format("&rank={}", *query.rank);
+  if (!position.time().empty()) {
+    out += "&since=" + url_part(position.time());
+  } else {
+    if (query.since) out += "&since=" + url_part(format_time(*query.since));
+    if (query.tail) out += fmt::format("&tail={}", *query.tail);
+  }
+  return out;
+}
+
+}  // namespace
+
+StreamEnd print_logs(Api& api, const Shell& shell, const LogQuery& query) {
+  LogPosition position;
+  Duration waited = 0s;
+  while (true) {
+    bool any = false;
+    LineSplitter lines([&](std::string_view line) {
+      if (line.empty()) return;  // keeps the connection alive
+      const json entry = json::parse(line, nullptr, false);
+      if (!entry.is_object() || !position.take(entry, line)) return;
+      any = true;
+      shell.out(query.json ? std::string(line) + "\n" : log_line(entry, query.look));
+    });
+    try {
+      return api.stream(logs_target(query, position), [&](std::string_view piece) { lines.feed(piece); });
+    } catch (const Error& error) {
+      if (any) waited = 0s;
+      if (error.code != ErrorCode::kUnavailable || !query.follow || waited >= kHeadPatience) throw;
+      if (waited == 0s) shell.err(fmt::format("note: {}; waiting for it\n", error.message));
+    }
+    waited += kPollMost;
+    if (!api.pause(kPollMost)) return StreamEnd::kInterrupted;
+    position.resume();
+  }
+}
+
+std::optional<json> wait_for_end(Api& api, const std::string& job) {
+  Duration between = kPollFirst;
+  while (true) {
+    ApiRequest request;
+    request.target = "jobs/" + url_part(job);
+    request.patience = kHeadPatience;
+    json detail = api.call(request);
+    if (has_ended(detail)) return detail;
+    if (!api.pause(between)) return std::nullopt;
+    between = std::min(between * 2, kPollMost);
+  }
+}
+
+}  // namespace rubato::cli

@@ -1,0 +1,28 @@
+// A job's log from the head to the terminal, across restarts of the head.
+#pragma once
+
+#include <optional>
+
+#include "cli/render_events.h"
+#include "cli/session.h"
+
+namespace rubato::cli {
+
+struct LogQuery {
+  std::string job;  // its id
+  bool follow = false;
+  std::optional<int> rank;
+  std::optional<WallTime> since;
+  std::optional<int> tail;
+  bool json = false;  // entries as they come, one a line
+  LogLook look;
+};
+
+// Prints each line once, in order. While following, a head that goes away is asked again for kHeadPatience, from the
+// last line that was printed.
+StreamEnd print_logs(Api& api, const Shell& shell, const LogQuery& query);
+
+// The JobDetail once the job has ended; nullopt when Ctrl-C came first.
+std::optional<nlohmann::json> wait_for_end(Api& api, const std::string& job);
+
+}  // namespace rubato::cli

@@ -1,0 +1,27 @@
+// Events, log lines and explanations for people: pure functions of the API's documents.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "cli/layout.h"
+
+namespace rubato::cli {
+
+// "2026-11-15 03:54:46  job.started    train starts with 2 workers": one line of `rubato events`.
+std::string event_line(const nlohmann::json& event, const Look& look);
+
+// A few events with their age, oldest first; for status and `job show`.
+std::string recent_events(const nlohmann::json& events, const Look& look);
+
+struct LogLook {
+  bool prefix = true;
+  bool colour = false;
+};
+// "[3@small-1] text": one line of a job's log, with its newline. The text is the worker's own, untouched.
+std::string log_line(const nlohmann::json& entry, const LogLook& look);
+
+// Of a Why.
+std::string why_text(const nlohmann::json& why, const Look& look);
+
+}  // namespace rubato::cli

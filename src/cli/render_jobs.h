@@ -1,0 +1,30 @@
+// Jobs for people: pure functions of the API's documents.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "cli/layout.h"
+
+namespace rubato::cli {
+
+// Of JobSummaries. "no jobs" with the next command when there is none.
+std::string jobs_text(const nlohmann::json& jobs, const Look& look);
+Table jobs_table(const nlohmann::json& jobs, const Look& look);
+
+// Of a JobDetail.
+std::string job_text(const nlohmann::json& job, const Look& look);
+
+// "2/2:4": how many workers there are, of how many that there may be.
+std::string workers_text(const nlohmann::json& job);
+
+// succeeded, failed or stopped: nothing more will happen to it.
+bool has_ended(const nlohmann::json& job);
+
+// What can be typed next about the job.
+std::string next_commands(const std::string& id, const std::string& cluster_flag);
+
+// "train (j-12ab34cd) failed: WHY", and the first traceback; for the end of --wait.
+std::string end_text(const nlohmann::json& job, const Look& look);
+
+}  // namespace rubato::cli

@@ -1,0 +1,47 @@
+#include "cli/session.h"
+
+#include <fmt/format.h>
+
+#include "core/text.h"
+
+namespace rubato::cli {
+
+Session open_session(const ParsedCommand& parsed, const Shell& shell) {
+  Session session;
+  session.place = cluster_place(parsed, shell.env);
+  session.api = shell.open_api(session.place);
+  const Given* given = parsed.find("cluster");
+  // From the variable, the next command finds it as this one did.
+  if (given != nullptr && given->joint != '=') session.cluster_flag = " --cluster " + session.place.name;
+  return session;
+}
+
+Look look_of(const Shell& shell) { return {.colour = shell.colour, .width = shell.width, .now = shell.now()}; }
+
+std::string json_text(const nlohmann::json& document) {
+  return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+std::string require_word(const ParsedCommand& parsed, size_t index, std::string_view what, std::string_view usage) {
+  if (parsed.positionals.size() > index && !parsed.positionals[index].empty()) return parsed.positionals[index];
+  throw Error(ErrorCode::kUsage, fmt::format("{} is missing", what), "", fmt::format("write {}", usage));
+}
+
+void LiveLine::show(const std::string& text) {
+  if (!shell_.live) return;
+  shell_.err("\r\x1b[K" + fit(clean(text), shell_.width > 1 ? shell_.width - 1 : 79));
+  shown_ = true;
+}
+
+void LiveLine::clear() {
+  if (std::exchange(shown_, false)) shell_.err("\r\x1b[K");
+}
+
+bool confirmed(const Shell& shell, const std::string& question) {
+  if (!shell.asks) return true;
+  shell.err(question + " [y/N] ");
+  const std::string answer = to_lower(trim(shell.read_line()));
+  return answer == "y" || answer == "yes";
+}
+
+}  // namespace rubato::cli

@@ -1,0 +1,128 @@
+#include "cli/status_commands.h"
+
+#include <fmt/format.h>
+
+#include "cli/document.h"
+#include "cli/lines.h"
+#include "cli/render_cluster.h"
+#include "cli/render_events.h"
+#include "cli/session.h"
+#include "cli/times.h"
+#include "cli/values.h"
+
+namespace rubato::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kEventsShown = 50;
+
+// One event to standard output; returns its offset.
+int64_t print_event(const json& event, bool as_json, const Shell& shell) {
+  if (as_json) {
+    shell.out(event.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+  } else {
+    shell.out(event_line(event, look_of(shell)));
+  }
+  return int_in(event, "offset");
+}
+
+// Events after `after` as they come, across restarts of the head.
+void follow_events(Api& api, int64_t after, bool as_json, const Shell& shell) {
+  Duration waited = 0s;
+  while (true) {
+    bool any = false;
+    SseReader events([&](std::string_view data) {
+      const json event = json::parse(data, nullptr, false);
+      if (!event.is_object()) return;
+      after = std::max(after, print_event(event, as_json, shell));
+      any = true;
+    });
+    try {
+      const StreamEnd end = api.stream(fmt::format("events?after={}&follow=1", after),
+                                       [&](std::string_view piece) { events.feed(piece); });
+      if (end == StreamEnd::kInterrupted) return;
+    } catch (const Error& error) {
+      if (any) waited = 0s;
+      if (error.code != ErrorCode::kUnavailable || waited >= kHeadPatience) throw;
+      if (waited == 0s) shell.err(fmt::format("note: {}; waiting for it\n", error.message));
+    }
+    waited += 1s;
+    if (!api.pause(1s)) return;
+  }
+}
+
+// The time of a state of the past, for its ages.
+WallTime time_of(const json& status, WallTime fallback) {
+  WallTime latest{};
+  for (const json& event : list_in(status, "events"))
+    latest = std::max(latest, time_in(event, "time").value_or(latest));
+  return latest == WallTime{} ? fallback : latest;
+}
+
+}  // namespace
+
+int status_command(const ParsedCommand& parsed, const Shell& shell) {
+  const Session session = open_session(parsed, shell);
+  const json status = get(*session.api, "status");
+  shell.out(parsed.has("json") ? json_text(status) : status_text(status, look_of(shell)));
+  return 0;
+}
+
+int events_command(const ParsedCommand& parsed, const Shell& shell) {
+  int limit = kEventsShown;
+  if (const Given* given = parsed.find("limit")) limit = int_value(*given, 0, 100'000);
+  const Session session = open_session(parsed, shell);
+  const json reply = get(*session.api, fmt::format("events?limit={}", limit));
+  int64_t last = 0;
+  for (const json& event : list_in(reply, "events")) {
+    last = std::max(last, print_event(event, parsed.has("json"), shell));
+  }
+  if (!parsed.has("follow")) return 0;
+  session.api->hold_interrupts();
+  follow_events(*session.api, last, parsed.has("json"), shell);
+  return kInterruptedExit;
+}
+
+json ask_why(Api& api, const std::string& subject) {
+  for (const char* kind : {"jobs", "nodes"}) {
+    try {
+      return get(api, fmt::format("{}/{}/why", kind, url_part(subject)));
+    } catch (const Error& error) {
+      if (error.code != ErrorCode::kNotFound || error.message == kNoCluster) throw;
+    }
+  }
+  throw Error(ErrorCode::kNotFound, fmt::format("no job and no node is called '{}'", subject), "",
+              "see rubato jobs --all, or rubato status");
+}
+
+int why_command(const ParsedCommand& parsed, const Shell& shell) {
+  const std::string subject = require_word(parsed, 0, "the job or node", "rubato why JOB|NODE");
+  const Session session = open_session(parsed, shell);
+  const json why = ask_why(*session.api, subject);
+  shell.out(parsed.has("json") ? json_text(why) : why_text(why, look_of(shell)));
+  return 0;
+}
+
+int replay_command(const ParsedCommand& parsed, const Shell& shell) {
+  const Given* until = parsed.find("until");
+  const Given* offset = parsed.find("offset");
+  if (until != nullptr && offset != nullptr) {
+    throw Error(ErrorCode::kUsage, "--until and --offset exclude each other", "", "drop one of the two");
+  }
+  std::string target = "replay";
+  std::optional<WallTime> time;
+  if (until != nullptr) {
+    time = past_value(*until, shell.now());
+    target += "?until=" + url_part(format_time(*time));
+  }
+  if (offset != nullptr) target += fmt::format("?offset={}", int_value(*offset, 0, 2'000'000'000));
+  const Session session = open_session(parsed, shell);
+  const json status = get(*session.api, target);
+  Look look = look_of(shell);
+  look.now = time.value_or(time_of(status, look.now));
+  shell.out(parsed.has("json") ? json_text(status) : status_text(status, look));
+  return 0;
+}
+
+}  // namespace rubato::cli

@@ -1,0 +1,179 @@
+#include "cli/submit_command.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "archive/package.h"
+#include "cli/document.h"
+#include "cli/logs.h"
+#include "cli/render_jobs.h"
+#include "cli/session.h"
+#include "cli/submit_flags.h"
+#include "os/files.h"
+
+namespace rubato::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kChunkBytes = size_t{4} << 20;  // the most that the API takes at once
+constexpr Duration kQuietFor = 500ms;            // a faster upload needs no words
+// A folder that is not known to be a project goes along up to this size: a script with its neighbours does, somebody's
+// downloads do not.
+constexpr uint64_t kSmallBytes = uint64_t{32} << 20;
+constexpr uint64_t kSmallEntries = 1000;
+
+// A folder that is gone with it.
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(Files& files) : files_(files), path_(files.make_temporary_folder("rubato-submit-")) {}
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() {
+    try {
+      files_.remove_tree(path_);
+    } catch (const Error&) {
+      // Nobody can do anything about it here; the system cleans its temporary folder.
+    }
+  }
+  std::string file() const { return path_ + "/package.tar.zst"; }
+
+ private:
+  Files& files_;
+  const std::string path_;
+};
+
+SubmitView real_view(const Shell& shell, Files& files) {
+  SubmitView view;
+  view.env = shell.env;
+  view.folder = std::filesystem::current_path().string();
+  view.kind_of = [](const std::string& path) {
+    std::error_code error;
+    const auto status = std::filesystem::status(path, error);
+    if (std::filesystem::is_directory(status)) return PathKind::kFolder;
+    return std::filesystem::exists(status) ? PathKind::kFile : PathKind::kMissing;
+  };
+  view.read = [&files](const std::string& path) { return files.read(path); };
+  return view;
+}
+
+archive::Package pack_perhaps(Files& files, const SubmitSource& source, const std::string& file, const Shell& shell) {
+  archive::PackOptions options;
+  options.size_max = kSmallBytes;
+  options.entries_max = kSmallEntries;
+  try {
+    return archive::pack(files, source.path, file, options);
+  } catch (const Error& error) {
+    if (error.code != ErrorCode::kUsage || source.alone.empty()) throw;
+  }
+  shell.err(fmt::format("note: only {} is sent: {} is no project and not small; --working-dir {} sends it all\n",
+                        source.alone, source.path, source.path));
+  archive::PackOptions alone;
+  alone.only = {source.alone};
+  return archive::pack(files, source.path, file, alone);
+}
+
+archive::Package make_package(Files& files, const SubmitSource& source, const std::string& file, const Shell& shell) {
+  switch (source.kind) {
+    case SubmitSource::Kind::kFolder:
+      return archive::pack(files, source.path, file);
+    case SubmitSource::Kind::kPerhaps:
+      return pack_perhaps(files, source, file, shell);
+    case SubmitSource::Kind::kArchive:
+      return archive::repack(files, source.path, file);
+    case SubmitSource::Kind::kNothing:
+      break;
+  }
+  CHECK(false);
+}
+
+json submit_job(Api& api, const JobSpec& spec, const std::string& request_id) {
+  json body = to_json(spec);
+  // An answer may get lost: with the same id, asking again does not submit again.
+  body["request_id"] = request_id;
+  ApiRequest request;
+  request.method = "POST";
+  request.target = "jobs";
+  request.body = body.dump();
+  request.patience = kHeadPatience;
+  return api.call(request);
+}
+
+// 0 when the job succeeds.
+int follow_job(const Session& session, const Shell& shell, const std::string& id, bool logs) {
+  session.api->hold_interrupts();
+  StreamEnd end = StreamEnd::kEnded;
+  if (logs) {
+    LogQuery query;
+    query.job = id;
+    query.follow = true;
+    query.look.colour = shell.colour;
+    end = print_logs(*session.api, shell, query);
+  }
+  std::optional<json> job;
+  if (end == StreamEnd::kEnded) job = wait_for_end(*session.api, id);
+  if (!job) {
+    shell.err("\ndetached; the job goes on\n" + next_commands(id, session.cluster_flag));
+    return kInterruptedExit;
+  }
+  shell.err(end_text(*job, {}));
+  return raw_in(*job, "phase") == "succeeded" ? 0 : 1;
+}
+
+}  // namespace
+
+void upload_package(Api& api, const Shell& shell, const std::string& file, const std::string& hash, uint64_t size) {
+  const json state = get(api, "packages/" + hash);
+  if (state.value("present", false)) return;
+  os::RealFiles files;
+  LiveLine line(shell);
+  const WallTime begin = shell.now();
+  auto have = static_cast<uint64_t>(int_in(state, "have_bytes"));
+  if (have > size) have = 0;
+  int without_progress = 0;
+  bool complete = false;
+  while (!complete) {
+    ApiRequest request;
+    request.method = "PUT";
+    request.target = fmt::format("packages/{}?offset={}&size={}", hash, have, size);
+    request.body = files.read_range(file, have, kChunkBytes);
+    request.type = "application/octet-stream";
+    request.limit = 60s;
+    request.patience = kHeadPatience;
+    const json reply = api.call(request);
+    complete = reply.value("complete", false);
+    const auto now_have = static_cast<uint64_t>(int_in(reply, "have_bytes"));
+    without_progress = now_have > have ? 0 : without_progress + 1;
+    if (!complete && without_progress == 3) {
+      throw Error(ErrorCode::kFailed,
+                  fmt::format("the head does not take the package: it stays at {} of {} bytes", now_have, size));
+    }
+    have = std::min(now_have, size);
+    if (shell.now() - begin > kQuietFor) {
+      line.show(fmt::format("sending {} of {}", archive::human_bytes(have), archive::human_bytes(size)));
+    }
+  }
+}
+
+int submit_command(const ParsedCommand& parsed, const Shell& shell) {
+  os::RealFiles files;
+  SubmitPlan plan = plan_submit(parsed, real_view(shell, files));
+  const Session session = open_session(parsed, shell);
+  for (const std::string& note : plan.notes) shell.err("note: " + note + "\n");
+  if (plan.source.kind != SubmitSource::Kind::kNothing) {
+    const TemporaryFolder folder(files);
+    const archive::Package package = make_package(files, plan.source, folder.file(), shell);
+    for (const std::string& sentence : package.left_out) shell.err("note: " + sentence + "\n");
+    upload_package(*session.api, shell, folder.file(), package.hash, package.bytes);
+    plan.spec.package = package.hash;
+  }
+  const json job = submit_job(*session.api, plan.spec, shell.random_token());
+  const std::string id = raw_in(job, "id");
+  shell.out(parsed.has("json") ? json_text(job) : id + "\n");
+  shell.err(fmt::format("submitted {} ({})\n", text_in(job, "name"), id));
+  if (parsed.has("follow") || parsed.has("wait")) return follow_job(session, shell, id, parsed.has("follow"));
+  shell.err(next_commands(id, session.cluster_flag));
+  return 0;
+}
+
+}  // namespace rubato::cli

@@ -1,0 +1,284 @@
+// `rubato up`: (1) reads the file, (2) takes the folder, (3) makes keys, (4) starts the head if there is none,
+// (5) asks it what would change, (6) has it done, (7) waits until the nodes are up. Every step may be done already.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "cli/cluster_commands.h"
+#include "cli/cluster_tools.h"
+#include "cli/document.h"
+#include "cli/head_command.h"
+#include "cli/render_cluster.h"
+#include "cli/session.h"
+#include "cli/values.h"
+#include "core/text.h"
+#include "model/cluster_spec.h"
+
+namespace rubato::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr Duration kUpTimeout = 60s;
+constexpr Duration kLook = 100ms;
+constexpr size_t kLogLinesShown = 8;
+
+struct WantedCluster {
+  std::string text;
+  std::string file;  // as typed, for positions
+  ClusterSpec spec;
+};
+
+// Ours has the name inside, so that it means the same when it is read again.
+std::string default_text_named(const MachineFacts& machine, const std::string& name) {
+  std::string text = default_cluster_text(machine.cpus, machine.gpus);
+  const std::string line = "cluster_name: local\n";
+  const size_t at = text.find(line);
+  CHECK(at != std::string::npos);
+  return text.replace(at, line.size(), "cluster_name: " + name + "\n");
+}
+
+// Without a file: a cluster that is open goes on with its own; else the default for this machine.
+WantedCluster without_file(const ParsedCommand& parsed, const Shell& shell, ClusterTools& tools) {
+  const auto found = list_clusters(clusters_folder(shell.env));
+  const bool any_open = std::any_of(found.begin(), found.end(), [](const auto& one) { return one.open; });
+  std::string name = parsed.value("cluster");
+  if (name.empty()) name = any_open ? choose_cluster(found, "") : "local";
+  const ClusterPlace place = place_of(shell.env, name);
+  const bool open =
+      std::any_of(found.begin(), found.end(), [&](const auto& one) { return one.open && one.name == name; });
+  const std::string kept = place.folder + "/cluster.yaml";
+  WantedCluster wanted;
+  const auto text = tools.files().read(kept);
+  if (text && (open || parsed.has("cluster"))) {
+    wanted.text = *text;
+    wanted.file = kept;
+  } else {
+    wanted.text = default_text_named(tools.machine(), name);
+    wanted.file = kept;
+  }
+  return wanted;
+}
+
+WantedCluster read_wanted(const ParsedCommand& parsed, const Shell& shell, ClusterTools& tools) {
+  WantedCluster wanted;
+  if (parsed.positionals.empty()) {
+    wanted = without_file(parsed, shell, tools);
+  } else {
+    wanted.file = parsed.positionals.front();
+    const auto text = tools.files().read(std::filesystem::absolute(wanted.file).string());
+    if (!text) {
+      throw Error(ErrorCode::kUsage, fmt::format("the cluster file '{}' cannot be read", wanted.file), "",
+                  "give the path of a file, or none for all of this machine");
+    }
+    wanted.text = *text;
+  }
+  wanted.spec = read_cluster_spec(Yaml::parse(wanted.text, wanted.file));
+  const Given* given = parsed.find("cluster");
+  if (given != nullptr && given->joint != '=' && given->values.back() != wanted.spec.name) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("{} is the cluster '{}', not '{}'", wanted.file, wanted.spec.name, given->values.back()),
+                "", "drop --cluster, or change cluster_name in the file");
+  }
+  return wanted;
+}
+
+std::string nodes_words(int64_t count) { return fmt::format("{} node{}", count, count == 1 ? "" : "s"); }
+
+// What a head would be asked to make, said without one.
+std::string plan_of(const ClusterSpec& spec) {
+  std::string out;
+  for (const auto& [name, type] : spec.types) {
+    if (type.min_workers == 0) continue;
+    out += fmt::format("  + add {} {} ({} each)\n", nodes_words(type.min_workers), name, describe(type.resources));
+  }
+  return out;
+}
+
+class Upper {
+ public:
+  Upper(const ParsedCommand& parsed, const Shell& shell)
+      : parsed_(parsed),
+        shell_(shell),
+        tools_(shell.cluster_tools()),
+        wanted_(read_wanted(parsed, shell, *tools_)),
+        place_(place_of(shell.env, wanted_.spec.name)),
+        api_(shell.open_api(place_)) {
+    if (const Given* given = parsed.find("timeout")) timeout_ = duration_value(*given, 0s);
+    if (const Given* given = parsed.find("store")) {
+      store_ = given->values.back();
+      if (!store_->starts_with("etcd://")) throw bad_value(*given, "expected etcd://HOST:PORT[,HOST:PORT...]");
+    }
+  }
+
+  int run() {
+    const bool dry = parsed_.has("dry-run");
+    running_ = tools_->daemons().running(place_.head_folder()).has_value();
+    if (dry && !running_) {
+      shell_.out(fmt::format("would start the head of '{}'\n{}", place_.name, plan_of(wanted_.spec)));
+      return 0;
+    }
+    std::unique_ptr<FolderHold> hold;
+    if (!dry) {
+      hold = take_folder();
+      running_ = tools_->daemons().running(place_.head_folder()).has_value();
+      check_store();
+      if (!running_) start_head();
+    }
+    const json plan = put_cluster(false);
+    const std::string changes = plan_text(plan, {});
+    if (dry) {
+      shell_.out(changes.empty() ? fmt::format("nothing would change in '{}'\n", place_.name) : changes);
+      return 0;
+    }
+    if (!changes.empty()) {
+      shell_.err(changes);
+      if (plan_removes(plan) && !parsed_.has("yes") && !confirmed(shell_, "change the cluster so?")) {
+        shell_.err("nothing was changed\n");
+        return 1;
+      }
+    }
+    const json applied = put_cluster(true);
+    tools_->files().write_atomically(place_.folder + "/cluster.yaml", wanted_.text);
+    return wait_for_nodes(int_in(applied, "wanted_nodes"), !running_ || !changes.empty());
+  }
+
+ private:
+  // Two at once would start two heads, or undo each other's change in the middle.
+  std::unique_ptr<FolderHold> take_folder() {
+    bool said = false;
+    while (true) {
+      if (auto hold = tools_->try_hold(place_)) return hold;
+      if (!std::exchange(said, true)) {
+        shell_.err(fmt::format("waiting for another rubato up or down of '{}' to end\n", place_.name));
+      }
+      if (!api_->pause(kLook)) throw Error(ErrorCode::kFailed, "interrupted while waiting");
+    }
+  }
+
+  void check_store() {
+    const HeadSettings kept = read_head_settings(place_.folder);
+    if (!store_ || *store_ == kept.store) return;
+    if (running_) {
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("the head of '{}' keeps its journal in {}", place_.name,
+                              kept.store.empty() ? "its folder" : kept.store),
+                  "", "run rubato down first, then rubato up with the other --store");
+    }
+  }
+
+  void start_head() {
+    tools_->make_identity(place_);
+    tools_->files().make_folders(place_.head_folder());
+    // A dead head's address would be asked until the new one has written its own.
+    tools_->files().remove_tree(place_.head_file());
+    if (store_) tools_->files().write_atomically(head_settings_file(place_.folder), settings_text({*store_}));
+    shell_.err(fmt::format("starting the head of '{}'\n", place_.name));
+    DaemonSpec spec;
+    spec.folder = place_.head_folder();
+    spec.argv = {tools_->program(), "head", "--dir", place_.folder};
+    for (const auto& [name, value] : shell_.env) spec.env.push_back(name + "=" + value);
+    tools_->daemons().start(spec);
+    await_head();
+  }
+
+  void await_head() {
+    for (Duration waited = 0s; waited < timeout_; waited += kLook) {
+      try {
+        ApiRequest request;
+        request.target = "//healthz";
+        request.limit = 2s;
+        api_->call(request);
+        return;
+      } catch (const Error& error) {
+        if (error.code != ErrorCode::kUnavailable && error.code != ErrorCode::kNotFound) throw;
+      }
+      if (!tools_->daemons().running(place_.head_folder())) {
+        throw Error(ErrorCode::kFailed, fmt::format("the head of '{}' ended as it started{}", place_.name, log_tail()),
+                    place_.head_folder() + "/daemon.log");
+      }
+      if (!api_->pause(kLook)) throw Error(ErrorCode::kFailed, "interrupted while the head starts");
+    }
+    throw Error(ErrorCode::kUnavailable, fmt::format("the head of '{}' does not answer{}", place_.name, log_tail()),
+                place_.head_folder() + "/daemon.log");
+  }
+
+  // The last words of a head that is not well.
+  std::string log_tail() {
+    const std::string text = tools_->files().read(place_.head_folder() + "/daemon.log").value_or("");
+    const std::string trimmed(trim(text));
+    const auto lines = split(trimmed, '\n');
+    std::string out;
+    for (size_t i = lines.size() - std::min(lines.size(), kLogLinesShown); i < lines.size(); ++i) {
+      if (!lines[i].empty()) out += "\n    " + clean(lines[i]);
+    }
+    return out.empty() ? "" : "; its last words:" + out;
+  }
+
+  json put_cluster(bool apply) {
+    ApiRequest request;
+    request.method = "PUT";
+    request.target = "cluster";
+    request.body = json{{"text", wanted_.text}, {"file", wanted_.file}, {"apply", apply}}.dump();
+    request.patience = timeout_;
+    return api_->call(request);
+  }
+
+  int wait_for_nodes(int64_t wanted, bool changed) {
+    LiveLine line(shell_);
+    Duration waited = 0s;
+    while (true) {
+      const json status = get(*api_, "status");
+      const NodesUp nodes = nodes_up(status, wanted, look_of(shell_));
+      if (nodes.up >= wanted) {
+        line.clear();
+        say_up(status, nodes, changed);
+        return 0;
+      }
+      line.show(fmt::format("{} of {} up after {}", nodes.up, nodes_words(wanted), age_text(waited)));
+      if (waited >= timeout_) {
+        line.clear();
+        throw Error(ErrorCode::kFailed,
+                    fmt::format("{} of {} are up after {}\n{}", nodes.up, nodes_words(wanted),
+                                format_duration(timeout_), trim_end(nodes.not_up)),
+                    "", "the cluster goes on trying: see rubato status, and rubato why NODE");
+      }
+      if (!api_->pause(kLook)) throw Error(ErrorCode::kFailed, "interrupted; the cluster goes on starting");
+      waited += kLook;
+    }
+  }
+
+  static std::string trim_end(std::string text) {
+    while (text.ends_with('\n')) text.pop_back();
+    return text;
+  }
+
+  void say_up(const json& status, const NodesUp& nodes, bool changed) {
+    if (parsed_.has("json")) shell_.out(json_text(status));
+    if (!changed) {
+      shell_.err(fmt::format("nothing to change: '{}' is up with {}\n", place_.name, nodes_words(nodes.up)));
+      return;
+    }
+    const json& totals = object_in(status, "totals");
+    shell_.err(fmt::format(
+        "'{}' is up with {}: {}\n  rubato submit train.py    run something\n"
+        "  rubato status             see it\n  rubato down               end it\n",
+        place_.name, nodes_words(nodes.up), usage_text(object_in(totals, "used"), object_in(totals, "resources"))));
+  }
+
+  const ParsedCommand& parsed_;
+  const Shell& shell_;
+  std::unique_ptr<ClusterTools> tools_;
+  const WantedCluster wanted_;
+  const ClusterPlace place_;
+  std::unique_ptr<Api> api_;
+  Duration timeout_ = kUpTimeout;
+  std::optional<std::string> store_;
+  bool running_ = false;
+};
+
+}  // namespace
+
+int up_command(const ParsedCommand& parsed, const Shell& shell) { return Upper(parsed, shell).run(); }
+
+}  // namespace rubato::cli
