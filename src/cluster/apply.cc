@@ -67,11 +67,13 @@ std::set<NodeId> nodes_of(const Job& job) {
 void vacate(const State& state, Job& job, const std::vector<Seat>& kept) {
   for (const Seat& seat : job.seats) {
     if (!may_hold_workers(state, seat) || job.done.contains(seat.node)) continue;
-    int left = seat.workers;
+    // Some may be leaving already: a seat that shrinks twice still holds all that it began with.
+    int& left = job.leaving[seat.node];
+    left += seat.workers;
     for (const Seat& keep : kept) {
       if (keep.node == seat.node) left -= keep.workers;
     }
-    if (left > 0) job.leaving[seat.node] = std::max(job.leaving[seat.node], left);
+    if (left <= 0) job.leaving.erase(seat.node);
   }
 }
 
@@ -125,18 +127,24 @@ struct Applier {
   }
   void operator()(const NodeJoined& e) {
     Node* node = node_at(state, e.node);
-    if (!node) return;
+    // One that is given up stays given up, however late its agent speaks.
+    if (!node || node->phase == NodePhase::kLost || node->phase == NodePhase::kRemoving) return;
+    if (node->agent != e.agent) drop_workers(*node);
     node->agent = e.agent;
     node->info = e.info;
     node->resources = e.resources;
-    move(*node, NodePhase::kUp, "");
+    if (node->phase != NodePhase::kDraining) move(*node, NodePhase::kUp, "");
     state.last_join = time;
   }
   void operator()(const NodeLost& e) {
-    if (Node* node = node_at(state, e.node)) lose(*node, e.reason, time - node->since < kYoungDeath);
+    Node* node = node_at(state, e.node);
+    if (!node || node->phase == NodePhase::kRemoving) return;  // that is how it goes
+    // One that drained had lived.
+    lose(*node, e.reason, node->phase != NodePhase::kDraining && time - node->since < kYoungDeath);
   }
   void operator()(const NodeDraining& e) {
-    if (Node* node = node_at(state, e.node)) move(*node, NodePhase::kDraining, e.reason);
+    Node* node = node_at(state, e.node);
+    if (node && node->phase != NodePhase::kRemoving) move(*node, NodePhase::kDraining, e.reason);
   }
   void operator()(const NodeRemoving& e) {
     if (Node* node = node_at(state, e.node)) {
@@ -164,6 +172,7 @@ struct Applier {
   void operator()(const JobHeld& e) {
     change(e.job, [&](Job& job) {
       vacate(state, job, {});
+      if (job.phase == JobPhase::kRunning) job.last_uptime = time - job.since;
       job.seats.clear();
       job.done.clear();
       if (job.phase != JobPhase::kQueued) job.queued_since = time;

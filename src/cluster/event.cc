@@ -72,7 +72,7 @@ struct Describer {
   std::string operator()(const NodeGone& e) const { return fmt::format("node {} is gone", e.node.value); }
   std::string operator()(const JobSubmitted& e) const {
     return fmt::format("job {} ({}) submitted{}", e.job.value, e.spec.name,
-                       e.rerun_of.empty() ? "" : " again as " + e.rerun_of);
+                       e.rerun_of.empty() ? "" : ", a rerun of " + e.rerun_of);
   }
   std::string operator()(const JobHeld& e) const {
     return fmt::format("job {} waits{}", e.job.value,
@@ -166,14 +166,14 @@ Record decode(uint64_t offset, std::string_view bytes) {
   const std::string where = fmt::format("journal record {}", offset);
   try {
     const Json json = Json::parse(bytes);
-    const int version = json.at("v").get<int>();
+    const int64_t version = read_integer<int64_t>(json.at("v"));
     if (version > kRecordVersion) {
       throw Error(ErrorCode::kFailed, fmt::format("written by a newer rubato (format {})", version), where,
                   "use that version, or a newer one");
     }
     Record record;
     record.offset = offset;
-    record.time = WallTime(std::chrono::microseconds(json.at("t").get<int64_t>()));
+    record.time = WallTime(std::chrono::microseconds(read_micros(json.at("t"))));
     record.event = event_of_type(json.at("type").get<std::string>());
     std::visit([&](auto& e) { read_value(json, e); }, record.event);
     return record;

@@ -5,12 +5,14 @@
 // A field that is absent keeps its default: records of an older version stay readable when a field is added.
 #pragma once
 
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -111,6 +113,32 @@ Json write_value(const T& value) {
   }
 }
 
+// Numbers that a wider type or a fraction would bend are refused: the library converts them without a word.
+template <class T>
+T read_integer(const Json& json) {
+  if (json.is_number_unsigned()) {
+    const uint64_t number = json.get<uint64_t>();
+    if (std::in_range<T>(number)) return static_cast<T>(number);
+  } else if (json.is_number_integer()) {
+    const int64_t number = json.get<int64_t>();
+    if (std::in_range<T>(number)) return static_cast<T>(number);
+  }
+  throw Error(ErrorCode::kFailed, "a number is out of range, or none");
+}
+
+// Far enough from the limits that sums of times and durations fit as well.
+inline int64_t read_micros(const Json& json) {
+  constexpr int64_t kMicrosMax = std::numeric_limits<int64_t>::max() / 4000;
+  const int64_t micros = read_integer<int64_t>(json);
+  if (micros < -kMicrosMax || micros > kMicrosMax) throw Error(ErrorCode::kFailed, "a time is out of range");
+  return micros;
+}
+
+inline const Json& as_array(const Json& json) {
+  if (!json.is_array()) throw Error(ErrorCode::kFailed, "not a list where one is expected");
+  return json;
+}
+
 template <class T>
 void read_value(const Json& json, T& value) {
   if constexpr (IsId<T>) {
@@ -122,31 +150,31 @@ void read_value(const Json& json, T& value) {
   } else if constexpr (std::is_same_v<T, Resources>) {
     value = resources_from_json(json);
   } else if constexpr (std::is_same_v<T, Duration>) {
-    value = std::chrono::microseconds(json.get<int64_t>());
+    value = std::chrono::microseconds(read_micros(json));
   } else if constexpr (std::is_same_v<T, Instant> || std::is_same_v<T, WallTime>) {
-    value = T(std::chrono::microseconds(json.get<int64_t>()));
+    value = T(std::chrono::microseconds(read_micros(json)));
   } else if constexpr (std::is_enum_v<T>) {
-    const int number = json.get<int>();
+    const int number = read_integer<int>(json);
     if (number < 0 || number > static_cast<int>(last_of(T{})))
       throw Error(ErrorCode::kFailed, "a number that names nothing");
     value = static_cast<T>(number);
   } else if constexpr (IsVector<T>::value) {
     value.clear();
-    for (const Json& item : json) {
+    for (const Json& item : as_array(json)) {
       typename T::value_type element{};
       read_value(item, element);
       value.push_back(std::move(element));
     }
   } else if constexpr (IsSet<T>::value) {
     value.clear();
-    for (const Json& item : json) {
+    for (const Json& item : as_array(json)) {
       typename T::value_type element{};
       read_value(item, element);
       value.insert(std::move(element));
     }
   } else if constexpr (IsMap<T>::value) {
     value.clear();
-    for (const Json& item : json) {
+    for (const Json& item : as_array(json)) {
       typename T::key_type key{};
       typename T::mapped_type element{};
       read_value(item.at(0), key);
@@ -163,6 +191,8 @@ void read_value(const Json& json, T& value) {
     if (!json.is_object()) throw Error(ErrorCode::kFailed, "not an object where one is expected");
     FieldReader io(json);
     fields(io, value);
+  } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+    value = read_integer<T>(json);
   } else {
     value = json.get<T>();
   }

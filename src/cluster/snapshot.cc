@@ -85,6 +85,20 @@ void fields(Io& io, State& s) {
   io("requests", s.requests);
 }
 
+// What everything else takes for granted: an index names only jobs that are there.
+void check_indexes(const State& state) {
+  const auto check = [&](const JobId& id) {
+    if (!state.jobs.contains(id)) throw Error(ErrorCode::kFailed, "it names a job that it does not hold: " + id.value);
+  };
+  for (const JobId& id : state.active) check(id);
+  for (const JobId& id : state.queued) check(id);
+  for (const JobId& id : state.ended_jobs) check(id);
+  for (const auto& [node, ids] : state.jobs_on) {
+    for (const JobId& id : ids) check(id);
+  }
+  for (const auto& [request, id] : state.requests) check(id);
+}
+
 std::string encode_snapshot(const State& state) {
   Json json = write_value(state);
   json["v"] = kRecordVersion;
@@ -94,15 +108,17 @@ std::string encode_snapshot(const State& state) {
 State decode_snapshot(std::string_view bytes) {
   try {
     const Json json = Json::parse(bytes);
-    if (json.at("v").get<int>() > kRecordVersion) {
-      throw Error(ErrorCode::kFailed, "the journal's snapshot was written by a newer rubato", "",
-                  "use that version, or a newer one");
+    if (read_integer<int64_t>(json.at("v")) > kRecordVersion) {
+      throw Error(ErrorCode::kFailed, "written by a newer rubato", "", "use that version, or a newer one");
     }
     State state;
     read_value(json, state);
+    check_indexes(state);
     return state;
   } catch (const Json::exception& e) {
-    throw Error(ErrorCode::kFailed, std::string("not a snapshot of a cluster: ") + e.what());
+    throw Error(ErrorCode::kFailed, std::string("not a snapshot of a cluster: ") + e.what(), "journal snapshot");
+  } catch (const Error& e) {
+    throw Error(e.code, e.message, "journal snapshot", e.hint);
   }
 }
 

@@ -64,10 +64,13 @@ Resources used_on(const State& state, const NodeId& node) {
   Resources used;
   const auto it = state.jobs_on.find(node);
   if (it == state.jobs_on.end()) return used;
+  const auto known = state.nodes.find(node);
   for (const JobId& id : it->second) {
     const Job& job = state.jobs.at(id);
     int workers = 0;
-    if (const Seat* seat = job.seat_on(node)) workers += seat->workers;
+    // Workers die with their agent: a seat with another one is empty.
+    const Seat* seat = job.seat_on(node);
+    if (seat && (known == state.nodes.end() || known->second.agent == seat->agent)) workers += seat->workers;
     if (const auto leaving = job.leaving.find(node); leaving != job.leaving.end()) workers += leaving->second;
     used += times(job.spec.per_worker, workers);
   }

@@ -4,11 +4,15 @@
 
 namespace rubato::policy {
 
+using cluster::NodePhase;
 using cluster::Seat;
 
 Board::Board(const cluster::State& state, bool with_leaving) : state_(state) {
   for (const auto& [id, node] : state.nodes) {
     if (node.usable()) free_[id] = cluster::free_on(state, node);
+    TypeCount& counted = counts_[node.type];
+    if (node.phase == NodePhase::kUp) ++counted.up;
+    if (node.phase == NodePhase::kRequested || node.phase == NodePhase::kStarting) ++counted.coming;
   }
   if (!with_leaving) return;
   for (const JobId& id : state.active) {
@@ -35,10 +39,19 @@ Board::Shape& Board::shape(const Resources& each) {
 
 int64_t Board::capacity(const Resources& each) { return shape(each).capacity; }
 
-Resources Board::free() const {
-  Resources sum;
-  for (const auto& [node, room] : free_) sum += room;
-  return sum;
+int64_t Board::capacity(const Resources& each, const std::set<NodeId>& shunned) {
+  const Shape& index = shape(each);
+  int64_t capacity = index.capacity;
+  for (const NodeId& node : shunned) {
+    const auto it = index.fits.find(node);
+    if (it != index.fits.end()) capacity -= it->second;
+  }
+  return capacity;
+}
+
+Board::TypeCount Board::count(const std::string& type) const {
+  const auto it = counts_.find(type);
+  return it == counts_.end() ? TypeCount{} : it->second;
 }
 
 void Board::change(const NodeId& node, const Resources& amount, bool taking) {
@@ -131,6 +144,17 @@ void Board::give_back_last(const Resources& each, std::vector<Seat>& seats) {
 
 void Board::give_back(const Resources& each, const std::vector<Seat>& seats) {
   for (const Seat& seat : seats) change(seat.node, times(each, seat.workers), false);
+}
+
+bool Board::occupy(const Resources& each, const std::vector<Seat>& seats) {
+  bool all = true;
+  for (const Seat& seat : seats) {
+    const auto it = free_.find(seat.node);
+    const int64_t fits = it == free_.end() ? 0 : std::min<int64_t>(each.times_in(it->second), seat.workers);
+    if (fits > 0) change(seat.node, times(each, fits), true);
+    all = all && fits == seat.workers;
+  }
+  return all;
 }
 
 }  // namespace rubato::policy

@@ -23,10 +23,19 @@ class Board {
   // Takes one worker off the last seat that has room to give.
   void give_back_last(const Resources& each, std::vector<cluster::Seat>& seats);
   void give_back(const Resources& each, const std::vector<cluster::Seat>& seats);
+  // Takes these seats as far as there is room for them; returns whether all of them.
+  bool occupy(const Resources& each, const std::vector<cluster::Seat>& seats);
 
   // How many workers of this size fit in all.
   int64_t capacity(const Resources& each);
-  Resources free() const;
+  int64_t capacity(const Resources& each, const std::set<NodeId>& shunned);
+
+  // The nodes of a type, for people.
+  struct TypeCount {
+    int up = 0;
+    int coming = 0;
+  };
+  TypeCount count(const std::string& type) const;
 
  private:
   // Nodes by how many workers of one size fit there.
@@ -42,6 +51,7 @@ class Board {
   const cluster::State& state_;
   std::map<NodeId, Resources> free_;
   std::map<Resources, Shape> shapes_;
+  std::map<std::string, TypeCount> counts_;
 };
 
 }  // namespace rubato::policy

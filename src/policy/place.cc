@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ranges>
 
 #include "policy/board.h"
 #include "policy/explain.h"
@@ -29,19 +30,28 @@ Duration patience(const Job& job) {
 
 namespace {
 
-std::set<NodeId> shunned_now(const Job& job, WallTime now) {
-  std::set<NodeId> shunned;
-  for (const auto& [node, until] : job.shunned) {
-    if (until > now) shunned.insert(node);
-  }
-  return shunned;
-}
-
 int count_workers(const std::vector<Seat>& seats) {
   int sum = 0;
   for (const Seat& seat : seats) sum += seat.workers;
   return sum;
 }
+
+// For fair shares: a GPU counts as much as eight CPUs.
+double weight(const JobSpec& spec, int workers) {
+  return static_cast<double>(workers) * static_cast<double>(spec.per_worker.of(kCpu) + 8 * spec.per_worker.of(kGpu));
+}
+
+// Jobs that ask for the same: what keeps one waiting keeps all of them, and is worked out once.
+struct SameDemand {
+  bool operator()(const JobSpec* a, const JobSpec* b) const {
+    return std::tie(a->per_worker, a->workers_min, a->workers_max) <
+           std::tie(b->per_worker, b->workers_min, b->workers_max);
+  }
+};
+struct Waiting {
+  std::optional<Reasons> limits;  // it would not fit if it had the cluster to itself
+  Reasons behind, starved;        // it fits, but not now
+};
 
 class Placer {
  public:
@@ -68,12 +78,16 @@ class Placer {
   void serve();
   bool serve_one(const Job& job);
   bool make_room(const Job& job);
+  bool room_soon(const Job& job);
+  Board& soon();
   std::vector<const Job*> donors(const Job& job) const;
+  std::set<NodeId> shunned_now(const Job& job);
+  Waiting& waiting(const Job& job);
+  int64_t room_when_empty(const Resources& each);
   void hold(const Job& job, const Reasons& reasons);
   void grow();
   bool may_grow(const Job& job);
   std::vector<cluster::Event> finish();
-  double share(const std::string& owner);
 
   const State& state_;
   const Observed& observed_;
@@ -82,11 +96,25 @@ class Placer {
   Board board_;
   std::map<JobId, Draft> drafts_;
   std::vector<cluster::Event> held_;
-  std::map<std::string, double> shares_;  // of CPUs in use, by owner
-  std::set<std::pair<Resources, int>> blocked_shapes_;
+  std::set<JobId> unseated_;          // lose their seats: they have none to give or to add to
+  std::map<Resources, int> blocked_;  // the fewest workers of this size that found no room
+  std::map<const JobSpec*, Waiting, SameDemand> waiting_;
+  std::map<Resources, int64_t> room_when_empty_;
+  std::optional<Board> soon_;
+  const Job* starved_ = nullptr;  // nothing passes it
   size_t explained_ = 0;
   bool room_awaited_ = false;
 };
+
+std::set<NodeId> Placer::shunned_now(const Job& job) {
+  std::set<NodeId> shunned;
+  for (const auto& [node, until] : job.shunned) {
+    if (until <= now_) continue;
+    shunned.insert(node);
+    wake_.by(until);
+  }
+  return shunned;
+}
 
 // A job whose seats are all there and that has no reason to change: nullopt.
 std::optional<Placer::Draft> Placer::mend(const Job& job) {
@@ -94,21 +122,16 @@ std::optional<Placer::Draft> Placer::mend(const Job& job) {
   std::vector<std::string> lost;
   for (const Seat& seat : job.seats) {
     const auto it = state_.nodes.find(seat.node);
-    const bool there = it != state_.nodes.end() && it->second.usable() && it->second.agent == seat.agent;
-    if (there || (job.phase == JobPhase::kRunning && job.done.contains(seat.node))) {
+    if (it != state_.nodes.end() && it->second.usable() && it->second.agent == seat.agent) {
       draft.seats.push_back(seat);
-    } else {
+    } else if (job.phase != JobPhase::kRunning || !job.done.contains(seat.node)) {
+      // One that was done is missed only if the round is formed anew.
       const bool drains = it != state_.nodes.end() && it->second.phase == NodePhase::kDraining;
       lost.push_back(fmt::format("node {} {}", seat.node.value, drains ? "drains" : "was lost"));
     }
   }
   if (!lost.empty()) {
     draft.cause = lost.size() == 1 ? lost.front() : fmt::format("{} and {} more", lost.front(), lost.size() - 1);
-    // Done seats only counted towards an end that did not come.
-    std::erase_if(draft.seats, [&](const Seat& seat) {
-      const auto it = state_.nodes.find(seat.node);
-      return it == state_.nodes.end() || !it->second.usable() || it->second.agent != seat.agent;
-    });
     return draft;
   }
   if (job.phase == JobPhase::kRunning) {
@@ -149,7 +172,7 @@ void Placer::repair() {
     std::optional<Draft> draft = mend(*job);
     if (!draft) continue;
     // What it had is its to rearrange; its old workers on nodes that it leaves still fill them.
-    std::set<NodeId> shunned = shunned_now(*job, now_);
+    std::set<NodeId> shunned = shunned_now(*job);
     shunned.insert(draft->shunned.begin(), draft->shunned.end());
     const int have = count_workers(draft->seats);
     const int missing = job->spec.workers_min - have;
@@ -159,6 +182,7 @@ void Placer::repair() {
       Reasons reasons = why_not(state_, *job, board_);
       reasons.against.insert(reasons.against.begin(), {draft->cause, ""});
       held_.push_back(JobHeld{job->id, std::move(reasons)});
+      unseated_.insert(job->id);
       continue;
     }
     // Lost workers are replaced at once where there is room: the round is formed anew in any case.
@@ -168,77 +192,94 @@ void Placer::repair() {
   }
 }
 
-double Placer::share(const std::string& owner) {
-  if (shares_.empty()) {
-    shares_[""] = 0;
-    for (const JobId& id : state_.active) {
-      const Job& job = state_.jobs.at(id);
-      shares_[job.spec.owner] += static_cast<double>(job.workers()) *
-                                 static_cast<double>(job.spec.per_worker.of(kCpu) + 8 * job.spec.per_worker.of(kGpu));
-    }
-  }
-  return shares_[owner];
-}
-
 void Placer::serve() {
   if (state_.queued.empty()) return;
+  std::map<std::string, double> shares;  // of what is in use, by owner
+  for (const JobId& id : state_.active) {
+    const Job& job = state_.jobs.at(id);
+    shares[job.spec.owner] += weight(job.spec, job.workers());
+  }
   // By priority, then per owner the oldest first.
   std::map<int, std::map<std::string, std::vector<const Job*>>, std::greater<>> lines;
   for (const JobId& id : state_.queued) {
     const Job& job = state_.jobs.at(id);
     lines[job.spec.priority][job.spec.owner].push_back(&job);
   }
-  bool starved = false;
   for (auto& [priority, owners] : lines) {
+    std::set<std::tuple<double, WallTime, std::string>> turns;
     for (auto& [owner, jobs] : owners) {
-      std::ranges::sort(jobs, std::greater<>(), [](const Job* job) { return std::pair(job->submitted, job->id); });
-    }
-    while (!owners.empty()) {
-      const auto next = std::ranges::min_element(owners, {}, [&](const auto& entry) {
-        return std::tuple(share(entry.first), entry.second.back()->submitted);
+      std::ranges::sort(jobs, [](const Job* a, const Job* b) {
+        return std::tie(a->submitted, a->id) > std::tie(b->submitted, b->id);
       });
-      const Job* job = next->second.back();
-      next->second.pop_back();
-      const std::string owner = next->first;
-      if (next->second.empty()) owners.erase(next);
-      if (starved) {
-        Reasons reasons;
-        reasons.wanted = wanted(job->spec);
-        reasons.against.push_back({"an older job has waited too long: nothing passes it any more", ""});
-        reasons.changes.push_back("that job starts");
-        hold(*job, reasons);
-      } else if (serve_one(*job)) {
-        shares_[owner] += static_cast<double>(job->spec.workers_min) *
-                          static_cast<double>(job->spec.per_worker.of(kCpu) + 8 * job->spec.per_worker.of(kGpu));
-      } else if (now_ - job->queued_since >= kStarvation) {
-        starved = Board(state_, true).capacity(job->spec.per_worker) > 0;
+      turns.emplace(shares[owner], jobs.back()->submitted, owner);
+    }
+    while (!turns.empty()) {
+      const std::string owner = std::get<2>(turns.extract(turns.begin()).value());
+      std::vector<const Job*>& jobs = owners[owner];
+      const Job& job = *jobs.back();
+      jobs.pop_back();
+      if (serve_one(job)) {
+        shares[owner] += weight(job.spec, job.spec.workers_min);
+      } else if (!starved_ && now_ - job.queued_since >= kStarvation && !waiting(job).limits) {
+        starved_ = &job;
       }
+      if (!jobs.empty()) turns.emplace(shares[owner], jobs.back()->submitted, owner);
     }
   }
 }
 
+Waiting& Placer::waiting(const Job& job) {
+  const auto [it, first] = waiting_.try_emplace(&job.spec);
+  Waiting& waiting = it->second;
+  if (!first) return waiting;
+  waiting.behind.wanted = waiting.starved.wanted = wanted(job.spec);
+  waiting.behind.against.push_back({"no room, and other jobs come first", ""});
+  waiting.behind.changes.push_back("jobs before it start or end; rubato jobs shows the queue");
+  waiting.starved.changes.push_back("that job starts");
+  const int64_t room = room_when_empty(job.spec.per_worker);
+  if (room < job.spec.workers_min) waiting.limits = why_too_few(state_, job.spec, room, board_);
+  return waiting;
+}
+
+int64_t Placer::room_when_empty(const Resources& each) {
+  const auto [it, first] = room_when_empty_.try_emplace(each, 0);
+  if (!first) return it->second;
+  for (const auto& [id, node] : state_.nodes) {
+    if (node.usable()) it->second += each.times_in(node.resources);
+  }
+  return it->second;
+}
+
 bool Placer::serve_one(const Job& job) {
   const Resources& each = job.spec.per_worker;
-  const auto shape = std::pair(each, job.spec.workers_min);
-  const auto same = blocked_shapes_.lower_bound({each, 0});
-  const bool hopeless = same != blocked_shapes_.end() && same->first == each && same->second <= job.spec.workers_min;
+  const std::set<NodeId> shunned = shunned_now(job);
+  const auto blocked = blocked_.find(each);
+  const bool hopeless = starved_ || (blocked != blocked_.end() && blocked->second <= job.spec.workers_min);
   Draft draft;
-  if (!state_.shutting_down && !hopeless &&
-      board_.take(each, job.spec.workers_min, shunned_now(job, now_), draft.seats)) {
+  if (!state_.shutting_down && !hopeless && board_.take(each, job.spec.workers_min, shunned, draft.seats)) {
     draft.cause = job.generation == 0 ? "its turn" : "there is room again";
+    if (soon_) soon_->occupy(each, draft.seats);
     drafts_[job.id] = std::move(draft);
     return true;
   }
+  Waiting& waits = waiting(job);
+  if (waits.limits) {
+    hold(job, *waits.limits);
+    return false;
+  }
+  if (starved_) {
+    waits.starved.against = {
+        {fmt::format("job {} has waited too long: nothing passes it any more", starved_->id.value), ""}};
+    hold(job, waits.starved);
+    return false;
+  }
   if (hopeless || explained_ >= kExplainedMax) {
-    Reasons reasons;
-    reasons.wanted = wanted(job.spec);
-    reasons.against.push_back({"no room, and other jobs come first", ""});
-    reasons.changes.push_back("jobs before it start or end; rubato jobs shows the queue");
-    hold(job, reasons);
+    hold(job, waits.behind);
     return false;
   }
   ++explained_;
-  blocked_shapes_.insert(shape);
+  // Another job may have the nodes that this one shuns.
+  if (shunned.empty()) blocked_[each] = job.spec.workers_min;
   Reasons reasons = why_not(state_, job, board_);
   if (!state_.shutting_down && make_room(job)) {
     reasons.against.insert(reasons.against.begin(),
@@ -253,7 +294,8 @@ std::vector<const Job*> Placer::donors(const Job& job) const {
   std::vector<const Job*> donors;
   for (const JobId& id : state_.active) {
     const Job& other = state_.jobs.at(id);
-    if (other.phase != JobPhase::kRunning || !other.done.empty() || drafts_.contains(id)) continue;
+    if (other.phase != JobPhase::kRunning || !other.done.empty() || drafts_.contains(id) || unseated_.contains(id))
+      continue;
     if (other.spec.priority <= job.spec.priority && other.workers() > other.spec.workers_min) donors.push_back(&other);
   }
   std::ranges::sort(
@@ -261,31 +303,64 @@ std::vector<const Job*> Placer::donors(const Job& job) const {
   return donors;
 }
 
+// The room when workers that are going have gone, and what is decided so far is done.
+Board& Placer::soon() {
+  if (soon_) return *soon_;
+  soon_.emplace(state_, true);
+  for (const auto& [id, draft] : drafts_) {
+    const Job& job = state_.jobs.at(id);
+    soon_->give_back(job.spec.per_worker, job.seats);
+    soon_->occupy(job.spec.per_worker, draft.seats);
+  }
+  return *soon_;
+}
+
+// When there is room soon it is kept for this job, or smaller ones would take it and others give up theirs in vain.
+bool Placer::room_soon(const Job& job) {
+  std::vector<Seat> seats;
+  if (!soon().take(job.spec.per_worker, job.spec.workers_min, shunned_now(job), seats)) return false;
+  board_.occupy(job.spec.per_worker, seats);
+  room_awaited_ = true;
+  return true;
+}
+
 // True when room for this job comes without anybody's end: workers are going away, or are told to now.
 bool Placer::make_room(const Job& job) {
+  if (room_soon(job)) return true;
   const Resources& each = job.spec.per_worker;
-  Board soon(state_, true);
-  if (soon.capacity(each) >= job.spec.workers_min) {
-    room_awaited_ = true;
-    return true;
-  }
-  std::map<JobId, std::vector<Seat>> shrunk;
+  const std::set<NodeId> shunned = shunned_now(job);
+  struct Gift {
+    const Job* donor;
+    std::vector<Seat> kept, given;
+  };
+  std::vector<Gift> gifts;
   for (const Job* donor : donors(job)) {
-    std::vector<Seat> seats = donor->seats;
+    if (soon().capacity(each, shunned) >= job.spec.workers_min) break;
+    Gift& gift = gifts.emplace_back(Gift{donor, donor->seats, {}});
     int extra = donor->workers() - donor->spec.workers_min;
-    while (extra-- > 0 && soon.capacity(each) < job.spec.workers_min)
-      soon.give_back_last(donor->spec.per_worker, seats);
-    shrunk[donor->id] = std::move(seats);
-    if (soon.capacity(each) >= job.spec.workers_min) break;
+    while (extra-- > 0 && soon().capacity(each, shunned) < job.spec.workers_min) {
+      gift.given.push_back(Seat{gift.kept.back().node, gift.kept.back().agent, 1});
+      soon().give_back_last(donor->spec.per_worker, gift.kept);
+    }
   }
-  if (soon.capacity(each) < job.spec.workers_min) return false;
-  for (auto& [id, seats] : shrunk) {
+  // Gifts that turn out not to be needed are returned, those of the most important jobs first.
+  const bool enough = soon().capacity(each, shunned) >= job.spec.workers_min;
+  for (Gift& gift : std::views::reverse(gifts)) {
+    soon().occupy(gift.donor->spec.per_worker, gift.given);
+    if (enough && soon().capacity(each, shunned) < job.spec.workers_min) {
+      soon().give_back(gift.donor->spec.per_worker, gift.given);
+    } else {
+      gift.given.clear();
+    }
+  }
+  if (!enough || !room_soon(job)) return false;
+  for (Gift& gift : gifts) {
+    if (gift.given.empty()) continue;
     Draft draft;
-    draft.seats = std::move(seats);
+    draft.seats = std::move(gift.kept);
     draft.cause = fmt::format("makes room for job {}", job.id.value);
-    drafts_[id] = std::move(draft);
+    drafts_[gift.donor->id] = std::move(draft);
   }
-  room_awaited_ = true;
   return true;
 }
 
@@ -316,39 +391,39 @@ bool Placer::may_grow(const Job& job) {
 void Placer::grow() {
   // Room that is being made is for the queue.
   if (room_awaited_ || state_.shutting_down) return;
-  std::vector<const Job*> elastic;
-  for (const auto& [id, draft] : drafts_) elastic.push_back(&state_.jobs.at(id));
+  const auto seats_of = [&](const Job& job) -> const std::vector<Seat>& {
+    const auto draft = drafts_.find(job.id);
+    return draft == drafts_.end() ? job.seats : draft->second.seats;
+  };
+  // The next worker goes to the job with the fewest above its MIN.
+  std::set<std::tuple<int, int, WallTime, JobId>> turns;
+  const auto add = [&](const Job& job) {
+    const int workers = count_workers(seats_of(job));
+    if (workers >= job.spec.workers_max || board_.capacity(job.spec.per_worker) == 0) return;
+    // A starved job could not have it back from a more important one.
+    if (starved_ && job.spec.priority > starved_->spec.priority) return;
+    if (may_grow(job)) turns.emplace(workers - job.spec.workers_min, -job.spec.priority, job.submitted, job.id);
+  };
+  for (const auto& [id, draft] : drafts_) add(state_.jobs.at(id));
   for (const JobId& id : state_.active) {
     const Job& job = state_.jobs.at(id);
-    if (!drafts_.contains(id) && cluster::placed(job.phase)) elastic.push_back(&job);
+    if (!drafts_.contains(id) && !unseated_.contains(id) && cluster::placed(job.phase)) add(job);
   }
-  std::erase_if(elastic, [&](const Job* job) {
-    if (job->spec.workers_max <= job->spec.workers_min) return true;
-    const int workers = drafts_.contains(job->id) ? count_workers(drafts_[job->id].seats) : job->workers();
-    if (workers >= job->spec.workers_max || board_.capacity(job->spec.per_worker) == 0) return true;
-    return !may_grow(*job);
-  });
   std::map<JobId, std::vector<Seat>> grown;
-  for (const Job* job : elastic) grown[job->id] = drafts_.contains(job->id) ? drafts_[job->id].seats : job->seats;
-  while (!elastic.empty()) {
-    const auto next = std::ranges::min_element(elastic, {}, [&](const Job* job) {
-      return std::tuple(count_workers(grown[job->id]) - job->spec.workers_min, -job->spec.priority, job->submitted,
-                        job->id);
-    });
-    const Job& job = **next;
-    std::vector<Seat>& seats = grown[job.id];
-    if (count_workers(seats) >= job.spec.workers_max ||
-        !board_.take(job.spec.per_worker, 1, shunned_now(job, now_), seats)) {
-      elastic.erase(next);
-    }
+  while (!turns.empty()) {
+    auto [extra, priority, submitted, id] = turns.extract(turns.begin()).value();
+    const Job& job = state_.jobs.at(id);
+    std::vector<Seat>& seats = grown.try_emplace(id, seats_of(job)).first->second;
+    if (!board_.take(job.spec.per_worker, 1, shunned_now(job), seats)) continue;
+    if (++extra < job.spec.workers_max - job.spec.workers_min) turns.emplace(extra, priority, submitted, std::move(id));
   }
   for (auto& [id, seats] : grown) {
     const Job& job = state_.jobs.at(id);
-    const bool drafted = drafts_.contains(id);
-    if (count_workers(seats) <= (drafted ? count_workers(drafts_[id].seats) : job.workers())) continue;
-    Draft& draft = drafts_[id];
-    if (!drafted) draft.cause = fmt::format("grows from {} to {} workers", job.workers(), count_workers(seats));
-    draft.seats = std::move(seats);
+    if (count_workers(seats) == count_workers(seats_of(job))) continue;
+    const auto [draft, undrafted] = drafts_.try_emplace(id);
+    if (undrafted)
+      draft->second.cause = fmt::format("grows from {} to {} workers", job.workers(), count_workers(seats));
+    draft->second.seats = std::move(seats);
   }
 }
 
@@ -359,7 +434,7 @@ std::vector<cluster::Event> Placer::finish() {
     JobPlaced placed;
     placed.job = id;
     placed.generation = job.generation + 1;
-    placed.reasons = why_so_many(state_, job, count_workers(draft.seats));
+    placed.reasons = why_so_many(state_, job, count_workers(draft.seats), board_);
     placed.seats = std::move(draft.seats);
     placed.cause = std::move(draft.cause);
     placed.shunned = std::move(draft.shunned);

@@ -63,6 +63,10 @@ std::optional<Event> advance_gathering(const State& state, const Observed& obser
   for (const Seat& seat : job.seats) {
     if (!observed.of(job.id, seat.node, job.generation)) return std::nullopt;
   }
+  // Nor may a worker of an older generation be alive on a node that it has left: both would write its checkpoints.
+  for (const auto& [node, workers] : job.leaving) {
+    if (!job.seat_on(node)) return std::nullopt;
+  }
   if (std::optional<Event> settled = settle_failure(job)) return settled;
   if (now < job.not_before) {
     wake.by(job.not_before);
