@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/completion.h"
 #include "cli/doctor.h"
+#include "cli/head_command.h"
 #include "cli/help.h"
 #include "cli/job_commands.h"
 #include "cli/run_command.h"
@@ -200,6 +201,8 @@ int main(int argc, char** argv) {
   };
   shell.err = [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); };
   shell.launch = run_command;
+  shell.head = head_command;
+  shell.agent = agent_command;
   shell.width = os::terminal_width(STDOUT_FILENO);
   shell.live = wanted && isatty(STDERR_FILENO) == 1 && shell.env["TERM"] != "dumb";
   shell.asks = isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1;

@@ -27,7 +27,14 @@ std::unique_ptr<Store> make_store(const LaunchSpec& spec, Network& network, Cloc
   return std::make_unique<os::EtcdStore>(network, clock, std::move(endpoints), std::move(tls));
 }
 
-// PyTorch before 2.2 reads NCCL_ASYNC_ERROR_HANDLING; one that cannot be found is taken for an old one.
+Task<int> launch_agent(agent::LaunchContext context, int& signal) {
+  const agent::Outcome outcome = co_await agent::launch(std::move(context));
+  signal = outcome.signal;
+  co_return outcome.exit_code;
+}
+
+}  // namespace
+
 bool is_old_torch(const std::optional<std::string>& version) {
   if (!version) return true;
   const auto parts = split(*version, '.');
@@ -35,14 +42,6 @@ bool is_old_torch(const std::optional<std::string>& version) {
   const int minor = parts.size() < 2 ? 0 : std::atoi(std::string(parts[1]).c_str());
   return major < 2 || (major == 2 && minor < 2);
 }
-
-Task<int> run_agent(agent::LaunchContext context, int& signal) {
-  const agent::Outcome outcome = co_await agent::launch(std::move(context));
-  signal = outcome.signal;
-  co_return outcome.exit_code;
-}
-
-}  // namespace
 
 int run_command(const LaunchSpec& wanted) {
   LaunchSpec spec = wanted;
@@ -71,7 +70,7 @@ int run_command(const LaunchSpec& wanted) {
     const std::unique_ptr<Store> store = make_store(spec, network, runtime);
     context.store = store.get();
     context.signals = &signals.channel();
-    code = runtime.run(run_agent(std::move(context), signal));
+    code = runtime.run(launch_agent(std::move(context), signal));
   }
   // Everything is closed and reaped: now the caller may see how it ended.
   if (signal != 0) os::die_by_signal(signal);

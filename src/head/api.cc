@@ -208,6 +208,10 @@ Task<ServerReply> Api::configure(Call call) {
     throw Error(ErrorCode::kConflict,
                 fmt::format("this cluster is '{}', the file is for '{}'", state.spec->name, spec.name));
   }
+  if (state.spec && state.spec->isolation != spec.isolation && !state.nodes.empty()) {
+    throw Error(ErrorCode::kConflict, "the isolation of a cluster cannot change while it has nodes", "",
+                "rubato down, then rubato up");
+  }
   json changes = json::array();
   for (const reconcile::PlannedChange& change : reconcile::plan_changes(state, spec)) {
     changes.push_back(

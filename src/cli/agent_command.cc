@@ -1,0 +1,66 @@
+// `rubato agent`: a node's agent on the real machine.
+#include <nlohmann/json.hpp>
+
+#include "cli/daemon_world.h"
+#include "cli/head_command.h"
+#include "cli/run_command.h"
+#include "core/text.h"
+#include "node/node_agent.h"
+#include "os/python.h"
+#include "provider/agent_file.h"
+
+namespace rubato::cli {
+
+namespace {
+
+using nlohmann::json;
+
+// A new head may listen elsewhere. Its file is two folders above the node's: CLUSTER/head/head.json.
+std::optional<Endpoint> read_head_endpoint(Files& files, const std::string& head_file, const Endpoint& told) {
+  const json document = json::parse(files.read(head_file).value_or(""), nullptr, false);
+  if (!document.is_object()) return std::nullopt;
+  // The host is the one that this node reaches: over a bridge it is not the head's own name for itself.
+  const uint16_t port = document.value("/agents/port"_json_pointer, uint16_t{0});
+  if (port == 0) return std::nullopt;
+  return Endpoint{told.host, port};
+}
+
+Task<int> run_agent(DaemonWorld& daemon, std::string dir) {
+  const std::string path = dir + "/" + provider::kAgentFileName;
+  const std::optional<std::string> text = daemon.files.read(path);
+  if (!text) throw Error(ErrorCode::kUsage, "this folder is not a node's", path, "nodes are made by: rubato up");
+  const provider::AgentFile file = provider::agent_file_from_text(*text);
+
+  node::NodeSettings settings;
+  settings.node = file.node;
+  settings.head = file.head;
+  settings.address = file.address;
+  settings.folder = dir;
+  settings.resources = file.resources;
+  settings.key.identity = file.identity;
+  settings.environment = daemon.environment;
+  settings.environment["CUDA_VISIBLE_DEVICES"] = join(file.gpus, ",");
+  settings.version = daemon.version;
+  settings.unpack = node::package_unpacker();
+  try {
+    settings.python = os::find_python("", daemon.environment);
+    settings.old_torch = is_old_torch(os::installed_torch(settings.python, daemon.environment));
+  } catch (const Error& error) {
+    // Jobs may bring their own, or need none.
+    daemon.log.warning("no Python here", {{"error", error.message}});
+  }
+  const std::string head_file = dir + "/../../head/head.json";
+  Files& files = daemon.files;
+  settings.find_head = [&files, head_file, told = file.head] { return read_head_endpoint(files, head_file, told); };
+  node::NodeAgent agent(daemon.world, std::move(settings), &daemon.signals.channel());
+  co_return co_await agent.run();
+}
+
+}  // namespace
+
+int agent_command(const std::string& dir) {
+  DaemonWorld daemon("agent");
+  return daemon.run(run_agent(daemon, dir));
+}
+
+}  // namespace rubato::cli
