@@ -17,7 +17,7 @@ DaemonWorld::DaemonWorld(const std::string& name)
       processes(runtime),
       network(runtime),
       signals(runtime, {SIGTERM, SIGINT}),
-      random(os::entropy()),
+      random{os::entropy()},
       world{runtime, network, processes, files, console, random, machine},
       log([this](LogLevel, std::string_view line) { console.err(std::string(line) + "\n"); },
           [this] { return runtime.wall(); }) {

@@ -1,11 +1,9 @@
-// `rubato head`: a head on the real machine. All deciding is in src/head and below; this ties it to os.
-#include <fmt/format.h>
+// A head on the real machine. All deciding is in src/head and below; this ties it to os.
+#include "cli/head_command.h"
 
 #include <nlohmann/json.hpp>
 
 #include "cli/daemon_world.h"
-#include "cli/document.h"
-#include "cli/head_command.h"
 #include "core/text.h"
 #include "head/api.h"
 #include "os/certificates.h"

@@ -296,7 +296,8 @@ Task<ServerReply> Api::accept_job(JobSpec spec, std::string request_id, std::str
     id = known->second;
   } else if (pending) {
     id = *pending;
-    co_await controller_.submit({});
+    std::vector<cluster::Event> nothing;  // but its turn
+    co_await controller_.submit(std::move(nothing));
   } else {
     do id.value = "j-" + world_.random.hex(8);
     while (state.jobs.contains(id));

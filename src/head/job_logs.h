@@ -24,8 +24,11 @@ class JobLogs {
   uint64_t append(const JobId& job, const NodeId& node, const AgentId& agent,
                   const std::vector<elastic::LogLine>& lines);
 
-  // The job has ended: its file is not held open any more.
-  void close(const JobId& job) { open_.erase(job); }
+  // The job has ended: its file is not held open any more, and who reads it may stop.
+  void close(const JobId& job) {
+    open_.erase(job);
+    grown_.notify();
+  }
 
   std::string path(const JobId& job) const;
   Event& grown() { return grown_; }

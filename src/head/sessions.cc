@@ -25,7 +25,7 @@ Task<std::optional<Hello>> Sessions::greet(Connection& connection) {
   const Instant deadline = world_.clock.now() + kGreetingMax;
   const auto answered = co_await with_deadline(world_.clock.loop(), deadline, connection.receive());
   if (!answered || !*answered) co_return std::nullopt;
-  ToHead message = decode_to_head(**answered);
+  ToHead message = decode_to_head(**answered, world_.clock.now());
   auto* hello = std::get_if<Hello>(&message);
   if (!hello) co_return std::nullopt;
   std::optional<std::string> refusal;
@@ -88,7 +88,7 @@ Task<bool> Sessions::listen_to(const NodeId& node, Session& session) {
     const auto received = co_await with_deadline(world_.clock.loop(), deadline, session.connection->receive());
     if (!received) co_return false;
     if (!*received) co_return session.connection->ended() == Connection::End::kClosed;
-    const ToHead message = decode_to_head(**received);
+    const ToHead message = decode_to_head(**received, world_.clock.now());
     handle(node, session, message);
   }
 }

@@ -35,7 +35,8 @@ void expect_all_well(ClusterSim& cluster, const std::string& what) {
   for (size_t i = 0; i < cluster.wishes.size(); ++i) {
     EXPECT_EQ(cluster.job(i)->phase, JobPhase::kSucceeded) << what << ": job " << i << "\n" << cluster.story();
   }
-  EXPECT_EQ(cluster.state().jobs.size(), cluster.wishes.size()) << what << ": a job was taken twice\n" << cluster.story();
+  EXPECT_EQ(cluster.state().jobs.size(), cluster.wishes.size()) << what << ": a job was taken twice\n"
+                                                                << cluster.story();
   EXPECT_TRUE(cluster.broken.empty()) << what << ": " << cluster.broken.front() << "\n" << cluster.story();
   // What the running head holds is what its journal says.
   cluster::State replayed;
@@ -66,7 +67,8 @@ TEST(ClusterCrash, TheHeadDiesBeforeAndAfterEachRecord) {
         cluster.sim.simulator.at(cluster.sim.now() + 700ms, [&] { cluster.start_head(); });
       };
       scenario(cluster);
-      expect_all_well(cluster, fmt::format("killed {} record {}", when == Durable::kBefore ? "before" : "after", offset));
+      expect_all_well(cluster,
+                      fmt::format("killed {} record {}", when == Durable::kBefore ? "before" : "after", offset));
       EXPECT_TRUE(struck) << offset;
       if (testing::Test::HasFailure()) return;
     }
@@ -84,7 +86,8 @@ TEST(ClusterCrash, RunningWorkersAreAdoptedNotRestarted) {
     };
     cluster.start_head();
     cluster.submit(sim_job(3, 3));
-    ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 3; }, 60s)) << cluster.story();
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 3; }, 60s))
+        << cluster.story();
     for (int i = 0; i < 5; ++i) {
       cluster.kill_head();
       cluster.sim.simulator.run_for(seconds(0.1 + static_cast<double>(seed * 7 % 20) / 10));
@@ -168,7 +171,8 @@ TEST(ClusterChaos, EveryJobEndsWellAfterTheFaults) {
   for (uint64_t seed = first; seed <= last; ++seed) {
     Chaos chaos(seed);
     chaos.run();
-    const std::string replay = fmt::format("seed {}: RUBATO_SEED={} build/release/sim_test --gtest_filter='ClusterChaos*'", seed, seed);
+    const std::string replay =
+        fmt::format("seed {}: RUBATO_SEED={} build/release/sim_test --gtest_filter='ClusterChaos*'", seed, seed);
     ClusterSim& cluster = chaos.cluster();
     ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 1200s)) << replay << "\n" << cluster.story();
     for (size_t i = 0; i < cluster.wishes.size(); ++i) {

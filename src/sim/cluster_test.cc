@@ -50,7 +50,8 @@ TEST(Cluster, GrowsWhenNodesCome) {
   cluster.behaviour = trains_for(60s);
   cluster.start_head();
   cluster.submit(sim_job(1, 4));
-  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 2; }, 60s)) << cluster.story();
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 2; }, 60s))
+      << cluster.story();
   cluster.text = ClusterSim::cluster_text(4);
   ASSERT_TRUE(cluster.run_until([&] { return cluster.training(*cluster.wishes[0].job) == 4; }, 60s)) << cluster.story();
   // Both nodes were used by one rescale, and growing costs no restart.
@@ -65,9 +66,11 @@ TEST(Cluster, ReplacesAKilledAgentAndTheJobGoesOn) {
   cluster.behaviour = trains_for(60s);
   cluster.start_head();
   cluster.submit(sim_job(1, 3));
-  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 3; }, 60s)) << cluster.story();
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 3; }, 60s))
+      << cluster.story();
   cluster.machines.agent(rubato::NodeId{"small-2"}).kill();
-  ASSERT_TRUE(cluster.run_until([&] { return cluster.state().nodes.contains(rubato::NodeId{"small-4"}); }, 10s)) << cluster.story();
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.state().nodes.contains(rubato::NodeId{"small-4"}); }, 10s))
+      << cluster.story();
   ASSERT_TRUE(cluster.run_until([&] { return cluster.training(*cluster.wishes[0].job) == 3; }, 60s)) << cluster.story();
   ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 300s)) << cluster.story();
   EXPECT_EQ(cluster.job(0)->phase, JobPhase::kSucceeded);
@@ -80,7 +83,8 @@ TEST(Cluster, LeavesWorkersAloneWhileTheHeadIsAway) {
   cluster.behaviour = trains_for(60s);
   cluster.start_head();
   cluster.submit(sim_job(2, 2));
-  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 2; }, 60s)) << cluster.story();
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 2; }, 60s))
+      << cluster.story();
   cluster.kill_head();
   cluster.sim.simulator.run_for(30s);
   EXPECT_EQ(cluster.training(*cluster.wishes[0].job), 2);
@@ -96,7 +100,8 @@ TEST(Cluster, HearsOfAnEndThatCameWhileTheHeadWasAway) {
   cluster.behaviour = trains_for(20s);
   cluster.start_head();
   cluster.submit(sim_job(2, 2));
-  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 2; }, 60s)) << cluster.story();
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 2; }, 60s))
+      << cluster.story();
   cluster.kill_head();
   cluster.sim.simulator.run_for(60s);
   cluster.start_head();
@@ -137,7 +142,8 @@ TEST(Cluster, StopsAJobWithinItsGrace) {
   JobSpec spec = sim_job(2, 2);
   spec.grace = 5s;
   cluster.submit(spec);
-  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 2; }, 60s)) << cluster.story();
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 2; }, 60s))
+      << cluster.story();
   cluster.tell(cluster::JobStopping{*cluster.wishes[0].job, false, "test"});
   cluster.sim.simulator.run_for(4s);
   EXPECT_EQ(cluster.training(*cluster.wishes[0].job), 2) << "they have their grace";
@@ -177,7 +183,8 @@ TEST(Cluster, KillsWorkersThatDoNotSaveInTime) {
   JobSpec spec = sim_job(1, 3);
   spec.checkpoint_timeout = 7s;
   cluster.submit(spec);
-  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 2; }, 60s)) << cluster.story();
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 2; }, 60s))
+      << cluster.story();
   cluster.text = ClusterSim::cluster_text(3);
   ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 300s)) << cluster.story();
   EXPECT_EQ(cluster.job(0)->phase, JobPhase::kSucceeded);
@@ -191,7 +198,8 @@ TEST(Cluster, ShutsDownJobsNodesAndItself) {
   cluster.start_head();
   cluster.submit(sim_job(2, 2));
   cluster.submit(sim_job(2, 2));
-  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 2; }, 60s)) << cluster.story();
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 2; }, 60s))
+      << cluster.story();
   cluster.tell(cluster::ShutdownRequested{});
   ASSERT_TRUE(cluster.run_until([&] { return !cluster.head_program().running(); }, 60s)) << cluster.story();
   EXPECT_EQ(cluster.head_program().exit_code(), 0);

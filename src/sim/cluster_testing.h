@@ -85,7 +85,8 @@ class SimMachines {
 
   SimProgram* start_agent(int number, provider::NodeOrder order) {
     const std::string address = sim_.machine(number).address();
-    return &sim_.machine(number).start("agent", [order, address](SimProgram& self) { return agent_main(self, order, address); });
+    return &sim_.machine(number).start("agent",
+                                       [order, address](SimProgram& self) { return agent_main(self, order, address); });
   }
 
   Simulation& sim_;
@@ -118,7 +119,9 @@ class SimProvider final : public provider::NodeProvider {
  private:
   Task<void> delay() {
     const Duration span = machines_.boot_max - machines_.boot_min;
-    const Duration wait = machines_.boot_min + Duration(static_cast<int64_t>(program_.world().random.below(static_cast<uint64_t>(span.count()) + 1)));
+    const Duration wait =
+        machines_.boot_min +
+        Duration(static_cast<int64_t>(program_.world().random.below(static_cast<uint64_t>(span.count()) + 1)));
     co_await Sleep(program_.loop(), program_.loop().now() + wait);
   }
 
@@ -146,8 +149,10 @@ class ClusterSim {
   }
 
   static std::string cluster_text(int nodes) {
-    return fmt::format("cluster_name: sim\nprovider: {{type: local}}\nmax_workers: {0}\navailable_node_types:\n  small:\n"
-                       "    resources: {{CPU: 1}}\n    min_workers: {0}\n    max_workers: {0}\n", nodes);
+    return fmt::format(
+        "cluster_name: sim\nprovider: {{type: local}}\nmax_workers: {0}\navailable_node_types:\n  small:\n"
+        "    resources: {{CPU: 1}}\n    min_workers: {0}\n    max_workers: {0}\n",
+        nodes);
   }
 
   void start_head() {
@@ -189,7 +194,8 @@ class ClusterSim {
   }
   int training(const JobId& id) const {
     int count = 0;
-    for (const auto& [number, worker] : sim.workers.live()) count += worker.run_id == id.value && worker.trained_from ? 1 : 0;
+    for (const auto& [number, worker] : sim.workers.live())
+      count += worker.run_id == id.value && worker.trained_from ? 1 : 0;
     return count;
   }
 
@@ -279,9 +285,12 @@ class ClusterSim {
     std::set<std::pair<std::string, int>> ranks;
     for (const auto& [id, worker] : sim.workers.live()) {
       const auto [it, fresh] = generations.emplace(worker.run_id, worker.generation);
-      if (!fresh && it->second != worker.generation) add_broken(fmt::format("{}: generations {} and {} at once", worker.run_id, it->second, worker.generation));
-      if (!ranks.emplace(worker.run_id, worker.rank).second) add_broken(fmt::format("{}: rank {} twice", worker.run_id, worker.rank));
-      if (worker.rank < 0 || worker.rank >= worker.world_size) add_broken(fmt::format("{}: rank {} of {}", worker.run_id, worker.rank, worker.world_size));
+      if (!fresh && it->second != worker.generation)
+        add_broken(fmt::format("{}: generations {} and {} at once", worker.run_id, it->second, worker.generation));
+      if (!ranks.emplace(worker.run_id, worker.rank).second)
+        add_broken(fmt::format("{}: rank {} twice", worker.run_id, worker.rank));
+      if (worker.rank < 0 || worker.rank >= worker.world_size)
+        add_broken(fmt::format("{}: rank {} of {}", worker.run_id, worker.rank, worker.world_size));
     }
   }
   void add_broken(std::string words) {
