@@ -98,6 +98,12 @@ struct Applier {
     state.head_version = e.version;
     state.head_pid = e.pid;
     state.head_since = time;
+    // The shutdown before is complete: whoever starts a head now wants a cluster, and will say which.
+    if (state.shutting_down && state.nodes.empty() && state.active.empty() && state.queued.empty()) {
+      state.shutting_down = false;
+      state.spec.reset();
+      state.spec_text.clear();
+    }
   }
   void operator()(const ClusterConfigured& e) {
     state.spec = e.spec;
