@@ -110,9 +110,11 @@ std::vector<Event> advance_jobs(const State& state, const Observed& observed, Wa
       events.push_back(std::move(*event));
     }
   }
-  if (state.shutting_down) {
-    for (const JobId& id : state.queued) {
-      if (!state.active.contains(id)) events.push_back(JobStopping{id, false, "the cluster is shutting down"});
+  for (const JobId& id : state.queued) {
+    if (state.active.contains(id)) continue;
+    // One that ran and waits again has its timeout as well.
+    if (std::optional<Event> event = advance_job(state, observed, state.jobs.at(id), now, wake)) {
+      events.push_back(std::move(*event));
     }
   }
   return events;
