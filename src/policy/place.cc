@@ -36,6 +36,8 @@ int count_workers(const std::vector<Seat>& seats) {
   return sum;
 }
 
+using HoldTick = std::chrono::duration<int64_t, std::ratio<10>>;
+
 // For fair shares: a GPU counts as much as eight CPUs.
 double weight(const JobSpec& spec, int workers) {
   return static_cast<double>(workers) * static_cast<double>(spec.per_worker.of(kCpu) + 8 * spec.per_worker.of(kGpu));
@@ -267,7 +269,8 @@ bool Placer::serve_one(const Job& job) {
     hold(job, *waits.limits);
     return false;
   }
-  if (starved_) {
+  if (starved_ && explained_ < kExplainedMax) {
+    ++explained_;
     waits.starved.against = {
         {fmt::format("job {} has waited too long: nothing passes it any more", starved_->id.value), ""}};
     hold(job, waits.starved);
@@ -364,13 +367,17 @@ bool Placer::make_room(const Job& job) {
   return true;
 }
 
-// Numbers in reasons change all the time; what stands against a job seldom does.
+// Numbers in reasons change all the time; what stands against a job seldom does. In a long queue nobody reads them all,
+// and each is a record: the more jobs wait, the seldomer they are told.
 void Placer::hold(const Job& job, const Reasons& reasons) {
   if (job.decided != 0 && job.phase == JobPhase::kQueued) {
     if (job.reasons == reasons) return;
-    const WallTime again = later(job.decided_at, kHoldAgain);
+    const int64_t crowd = static_cast<int64_t>(state_.queued.size() / kCrowd);
     const bool same_kind = job.reasons.against.size() == reasons.against.size();
-    if (same_kind && now_ < again) {
+    // All at the same ticks: one decision serves them all.
+    const WallTime due = later(job.decided_at, kHoldAgain * (1 + crowd));
+    const WallTime again = std::chrono::ceil<HoldTick>(due);
+    if ((same_kind || crowd > 0) && now_ < again) {
       wake_.by(again);
       return;
     }
