@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <ranges>
 
 #include "policy/board.h"
@@ -36,6 +37,8 @@ int count_workers(const std::vector<Seat>& seats) {
   return sum;
 }
 
+using HoldTick = std::chrono::duration<int64_t, std::ratio<10>>;
+
 // For fair shares: a GPU counts as much as eight CPUs.
 double weight(const JobSpec& spec, int workers) {
   return static_cast<double>(workers) * static_cast<double>(spec.per_worker.of(kCpu) + 8 * spec.per_worker.of(kGpu));
@@ -51,6 +54,7 @@ struct SameDemand {
 struct Waiting {
   std::optional<Reasons> limits;  // it would not fit if it had the cluster to itself
   Reasons behind, starved;        // it fits, but not now
+  int* blocked = nullptr;         // the fewest workers of this size that found no room
 };
 
 class Placer {
@@ -96,8 +100,8 @@ class Placer {
   Board board_;
   std::map<JobId, Draft> drafts_;
   std::vector<cluster::Event> held_;
-  std::set<JobId> unseated_;          // lose their seats: they have none to give or to add to
-  std::map<Resources, int> blocked_;  // the fewest workers of this size that found no room
+  std::set<JobId> unseated_;  // lose their seats: they have none to give or to add to
+  std::map<Resources, int> blocked_;
   std::map<const JobSpec*, Waiting, SameDemand> waiting_;
   std::map<Resources, int64_t> room_when_empty_;
   std::optional<Board> soon_;
@@ -200,30 +204,36 @@ void Placer::serve() {
     shares[job.spec.owner] += weight(job.spec, job.workers());
   }
   // By priority, then per owner the oldest first.
-  std::map<int, std::map<std::string, std::vector<const Job*>>, std::greater<>> lines;
-  for (const JobId& id : state_.queued) {
-    const Job& job = state_.jobs.at(id);
-    lines[job.spec.priority][job.spec.owner].push_back(&job);
+  struct Line {
+    double* share;
+    std::vector<const Job*> jobs;
+  };
+  std::map<int, std::map<std::string_view, Line>, std::greater<>> lines;
+  for (const auto& [id, job] : state_.jobs) {
+    if (job.phase == JobPhase::kQueued) lines[job.spec.priority][job.spec.owner].jobs.push_back(&job);
   }
   for (auto& [priority, owners] : lines) {
-    std::set<std::tuple<double, WallTime, std::string>> turns;
-    for (auto& [owner, jobs] : owners) {
-      std::ranges::sort(jobs, [](const Job* a, const Job* b) {
+    std::vector<Line> by_owner;
+    std::set<std::tuple<double, WallTime, size_t>> turns;
+    for (auto& [owner, line] : owners) {
+      std::ranges::sort(line.jobs, [](const Job* a, const Job* b) {
         return std::tie(a->submitted, a->id) > std::tie(b->submitted, b->id);
       });
-      turns.emplace(shares[owner], jobs.back()->submitted, owner);
+      line.share = &shares[std::string(owner)];
+      turns.emplace(*line.share, line.jobs.back()->submitted, by_owner.size());
+      by_owner.push_back(std::move(line));
     }
     while (!turns.empty()) {
-      const std::string owner = std::get<2>(turns.extract(turns.begin()).value());
-      std::vector<const Job*>& jobs = owners[owner];
-      const Job& job = *jobs.back();
-      jobs.pop_back();
+      const size_t index = std::get<2>(turns.extract(turns.begin()).value());
+      Line& line = by_owner[index];
+      const Job& job = *line.jobs.back();
+      line.jobs.pop_back();
       if (serve_one(job)) {
-        shares[owner] += weight(job.spec, job.spec.workers_min);
+        *line.share += weight(job.spec, job.spec.workers_min);
       } else if (!starved_ && now_ - job.queued_since >= kStarvation && !waiting(job).limits) {
         starved_ = &job;
       }
-      if (!jobs.empty()) turns.emplace(shares[owner], jobs.back()->submitted, owner);
+      if (!line.jobs.empty()) turns.emplace(*line.share, line.jobs.back()->submitted, index);
     }
   }
 }
@@ -232,6 +242,7 @@ Waiting& Placer::waiting(const Job& job) {
   const auto [it, first] = waiting_.try_emplace(&job.spec);
   Waiting& waiting = it->second;
   if (!first) return waiting;
+  waiting.blocked = &blocked_.try_emplace(job.spec.per_worker, std::numeric_limits<int>::max()).first->second;
   waiting.behind.wanted = waiting.starved.wanted = wanted(job.spec);
   waiting.behind.against.push_back({"no room, and other jobs come first", ""});
   waiting.behind.changes.push_back("jobs before it start or end; rubato jobs shows the queue");
@@ -253,8 +264,8 @@ int64_t Placer::room_when_empty(const Resources& each) {
 bool Placer::serve_one(const Job& job) {
   const Resources& each = job.spec.per_worker;
   const std::set<NodeId> shunned = shunned_now(job);
-  const auto blocked = blocked_.find(each);
-  const bool hopeless = starved_ || (blocked != blocked_.end() && blocked->second <= job.spec.workers_min);
+  Waiting& waits = waiting(job);
+  const bool hopeless = starved_ || *waits.blocked <= job.spec.workers_min;
   Draft draft;
   if (!state_.shutting_down && !hopeless && board_.take(each, job.spec.workers_min, shunned, draft.seats)) {
     draft.cause = job.generation == 0 ? "its turn" : "there is room again";
@@ -262,12 +273,12 @@ bool Placer::serve_one(const Job& job) {
     drafts_[job.id] = std::move(draft);
     return true;
   }
-  Waiting& waits = waiting(job);
   if (waits.limits) {
     hold(job, *waits.limits);
     return false;
   }
-  if (starved_) {
+  if (starved_ && explained_ < kExplainedMax) {
+    ++explained_;
     waits.starved.against = {
         {fmt::format("job {} has waited too long: nothing passes it any more", starved_->id.value), ""}};
     hold(job, waits.starved);
@@ -279,7 +290,7 @@ bool Placer::serve_one(const Job& job) {
   }
   ++explained_;
   // Another job may have the nodes that this one shuns.
-  if (shunned.empty()) blocked_[each] = job.spec.workers_min;
+  if (shunned.empty()) *waits.blocked = job.spec.workers_min;
   Reasons reasons = why_not(state_, job, board_);
   if (!state_.shutting_down && make_room(job)) {
     reasons.against.insert(reasons.against.begin(),
@@ -364,13 +375,17 @@ bool Placer::make_room(const Job& job) {
   return true;
 }
 
-// Numbers in reasons change all the time; what stands against a job seldom does.
+// Numbers in reasons change all the time; what stands against a job seldom does. In a long queue nobody reads them all,
+// and each is a record: the more jobs wait, the seldomer they are told.
 void Placer::hold(const Job& job, const Reasons& reasons) {
   if (job.decided != 0 && job.phase == JobPhase::kQueued) {
     if (job.reasons == reasons) return;
-    const WallTime again = later(job.decided_at, kHoldAgain);
+    const int64_t crowd = static_cast<int64_t>(state_.queued.size() / kCrowd);
     const bool same_kind = job.reasons.against.size() == reasons.against.size();
-    if (same_kind && now_ < again) {
+    // All at the same ticks: one decision serves them all.
+    const WallTime due = later(job.decided_at, kHoldAgain * (1 + crowd));
+    const WallTime again = std::chrono::ceil<HoldTick>(due);
+    if ((same_kind || crowd > 0) && now_ < again) {
       wake_.by(again);
       return;
     }

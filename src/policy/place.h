@@ -21,6 +21,7 @@ inline constexpr Duration kStarvation = 600s;
 inline constexpr Duration kJoinsSettle = 1s;  // nodes that come together are used together
 inline constexpr Duration kGrowEvery = 5s;    // per job
 inline constexpr Duration kHoldAgain = 10s;   // reasons that only differ in numbers are written at most so often
+inline constexpr size_t kCrowd = 100;         // and less often still, the more hundreds of jobs wait
 inline constexpr size_t kExplainedMax = 4;    // queued jobs per decision whose reasons are worked out in full
 
 // JobPlaced and JobHeld events, at most one a job.

@@ -114,7 +114,7 @@ class FakeAgent {
 
 class FakeCluster {
  public:
-  explicit FakeCluster(uint64_t seed) : random(seed), seed_(seed) {}
+  explicit FakeCluster(uint64_t seed) : random{seed}, seed_(seed) {}
 
   Random random;
   State state;
@@ -126,8 +126,9 @@ class FakeCluster {
   std::vector<std::string> journal;  // record i has offset i + 1
   std::function<void(const State& before, const State& after, const Record&)> on_record;
   bool check_idempotence = true;
-  double failure_rate = 0;  // of workers that end
-  double ends_rate = 0.3;   // of running parts that are looked at
+  double failure_rate = 0;         // of workers that end
+  double ends_rate = 0.3;          // of running parts that are looked at
+  double create_failure_rate = 0;  // of nodes that are asked for
 
   void happen(std::vector<Event> events) {
     State shadow = on_record ? state : State{};
@@ -235,7 +236,10 @@ class FakeCluster {
           happen({NodeLost{node_id, "silent"}});
         });
       } else if (node.phase == NodePhase::kRequested) {
-        choices.emplace_back([this, node_id] { happen({NodeCreated{node_id}}); });
+        choices.emplace_back([this, node_id] {
+          if (random.chance(create_failure_rate)) return happen({NodeFailed{node_id, "no machine"}});
+          happen({NodeCreated{node_id}});
+        });
       } else if (node.phase == NodePhase::kStarting) {
         choices.emplace_back([this, node_id] { join(node_id); });
       } else if (node.phase == NodePhase::kRemoving) {

@@ -105,15 +105,10 @@ std::optional<Event> advance_job(const State& state, const Observed& observed, c
 
 std::vector<Event> advance_jobs(const State& state, const Observed& observed, WallTime now, Wake& wake) {
   std::vector<Event> events;
-  for (const JobId& id : state.active) {
-    if (std::optional<Event> event = advance_job(state, observed, state.jobs.at(id), now, wake)) {
-      events.push_back(std::move(*event));
-    }
-  }
-  if (state.shutting_down) {
-    for (const JobId& id : state.queued) {
-      if (!state.active.contains(id)) events.push_back(JobStopping{id, false, "the cluster is shutting down"});
-    }
+  // Queued jobs as well: one that ran and waits again has its timeout.
+  for (const auto& [id, job] : state.jobs) {
+    if (cluster::ended(job.phase)) continue;
+    if (std::optional<Event> event = advance_job(state, observed, job, now, wake)) events.push_back(std::move(*event));
   }
   return events;
 }

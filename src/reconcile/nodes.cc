@@ -127,12 +127,14 @@ std::vector<PlannedChange> plan_changes(const State& state, const ClusterSpec& n
   }
   for (const auto& [name, type] : next.types) {
     const int have = static_cast<int>(of_type(state, name, launch_hash(next, type)).size());
-    const int replaced =
-        stale.contains(name) ? std::min(stale[name], type.min_workers - std::min(have, type.min_workers)) : 0;
+    const int outdated = stale.contains(name) ? stale[name] : 0;
+    const int missing = std::max(0, type.min_workers - have);
+    const int replaced = std::min(outdated, missing);
+    const int removed = outdated - replaced + std::max(0, have - type.min_workers);
     if (replaced > 0) changes.push_back({"replace", name, replaced, "the type has changed"});
-    const int add = type.min_workers - have - replaced;
-    if (add > 0) changes.push_back({"add", name, add, fmt::format("min_workers is {}", type.min_workers)});
-    if (add < 0) changes.push_back({"remove", name, -add, fmt::format("min_workers is {}", type.min_workers)});
+    const std::string why = fmt::format("min_workers is {}", type.min_workers);
+    if (missing > replaced) changes.push_back({"add", name, missing - replaced, why});
+    if (removed > 0) changes.push_back({"remove", name, removed, why});
     if (!state.spec) continue;
     const auto old = state.spec->types.find(name);
     if (old != state.spec->types.end() && old->second.max_workers != type.max_workers) {

@@ -42,6 +42,11 @@ std::vector<Event> observe(const State& state, Observed& observed, const NodeId&
   std::map<JobId, const ErrandReport*> by_job;
   for (const ErrandReport& report : reports) by_job[report.job] = &report;
 
+  // Agents repeat a missed checkpoint for as long as they wait: it is new when the seat has become ready.
+  std::map<JobId, Generation> was_ready;
+  for (const auto& [id, report] : by_job) {
+    if (observed.of(id, node, report->generation)) was_ready[id] = report->generation;
+  }
   forget(observed, node);
   for (const auto& [id, report] : by_job) {
     const auto it = state.jobs.find(id);
@@ -49,7 +54,8 @@ std::vector<Event> observe(const State& state, Observed& observed, const NodeId&
     const Job& job = it->second;
     if (report->state == ErrandState::kReady) observed.ready[id][node] = {report->generation, report->port};
     if (job.seat_on(node)) observe_seat(job, node, *report, events);
-    if (!report->forced.empty() && report->generation == job.generation && report->state == ErrandState::kReady) {
+    if (!report->forced.empty() && report->generation == job.generation && report->state == ErrandState::kReady &&
+        !was_ready.contains(id)) {
       events.push_back(CheckpointMissed{id, report->generation, node, report->forced});
     }
   }

@@ -10,6 +10,18 @@ using elastic::Errand;
 
 namespace {
 
+// The same ranks as elastic::assign_ranks gives to round_of(job), without a copy of every member for every member.
+elastic::Assignment place_of(const Job& job, const cluster::Seat& seat) {
+  elastic::Assignment place;
+  place.group_rank = static_cast<int>(&seat - job.seats.data());
+  place.group_world_size = static_cast<int>(job.seats.size());
+  for (int i = 0; i < place.group_rank; ++i) place.first_rank += job.seats[static_cast<size_t>(i)].workers;
+  place.world_size = job.workers();
+  place.first_role_rank = place.first_rank;
+  place.role_world_size = place.world_size;
+  return place;
+}
+
 Errand errand_of(const cluster::State& state, const Job& job, const NodeId& node, const std::string& outputs) {
   Errand errand;
   errand.job = job.id;
@@ -19,6 +31,9 @@ Errand errand_of(const cluster::State& state, const Job& job, const NodeId& node
   errand.restarts_used = job.restarts_used;
   errand.grace = job.phase == JobPhase::kStopping ? job.spec.grace : job.spec.checkpoint_timeout;
   const cluster::Seat* seat = job.seat_on(node);
+  // The seat may be done, and its agent another one by now: that has nothing to run.
+  const auto known = state.nodes.find(node);
+  if (seat && known != state.nodes.end() && known->second.agent != seat->agent) seat = nullptr;
   if (!seat || job.phase == JobPhase::kStopping) {
     errand.phase = elastic::Phase::kEnded;
     return errand;
@@ -31,8 +46,7 @@ Errand errand_of(const cluster::State& state, const Job& job, const NodeId& node
     return errand;
   }
   errand.phase = elastic::Phase::kRunning;
-  const std::vector<elastic::Assignment> places = elastic::assign_ranks(round_of(state, job));
-  errand.place = places.at(static_cast<size_t>(seat - job.seats.data()));
+  errand.place = place_of(job, *seat);
   errand.master_addr = job.master_addr;
   errand.master_port = job.master_port;
   return errand;
