@@ -13,8 +13,10 @@ constexpr size_t kFailuresMax = 64;
 constexpr Duration kYoungDeath = 10s;
 constexpr Duration kTypeBackoffFirst = 500ms;
 constexpr Duration kTypeBackoffMax = 60s;
-// A node that did not answer in time is left out of that job for so long.
-constexpr Duration kShunned = 60s;
+// A node that did not answer in time is left out of that job for so long, four times as long each time again: a job
+// that runs must not be stopped over and over for a node that never gets ready.
+constexpr Duration kShunnedFirst = 60s;
+constexpr Duration kShunnedMax = 4h;
 
 Job* job_at(State& state, const JobId& id) {
   const auto it = state.jobs.find(id);
@@ -190,13 +192,19 @@ struct Applier {
     change(e.job, [&](Job& job) {
       const int before = job.workers();
       vacate(state, job, e.seats);
+      // A round that never started has left the older workers to the one before it.
+      if (job.phase == JobPhase::kRunning) job.holding.clear();
+      for (const Seat& seat : job.seats) {
+        if (job.phase == JobPhase::kRunning && may_hold_workers(state, seat)) job.holding.insert(seat.node);
+      }
       if (job.phase == JobPhase::kRunning) job.last_uptime = time - job.since;
       job.seats = e.seats;
       job.done.clear();
       job.generation = e.generation;
       job.reason = e.cause;
-      for (const NodeId& node : e.shunned) job.shunned[node] = later(time, kShunned);
+      for (const NodeId& node : e.shunned) shun(job, node);
       std::erase_if(job.shunned, [&](const auto& entry) { return entry.second <= time; });
+      std::erase_if(job.strikes, [&](const auto& entry) { return !state.nodes.contains(entry.first); });
       if (job.workers() > before) job.rescaled = time;
       // A round that is gathered anew has waited for as long as it has, but its patience begins again.
       job.phase = job.started == WallTime{} ? JobPhase::kStarting : JobPhase::kRestarting;
@@ -219,6 +227,8 @@ struct Applier {
       job.failure_pending = false;
       job.lost_since_failure = false;
       job.failed.clear();
+      job.holding.clear();
+      for (const Seat& seat : job.seats) job.strikes.erase(seat.node);
       // Ready means that nothing of the older generation is left there.
       for (const Seat& seat : job.seats) job.leaving.erase(seat.node);
       if (job.started == WallTime{}) job.started = time;
@@ -283,6 +293,11 @@ struct Applier {
     const std::set<NodeId> before = nodes_of(*job);
     change(*job);
     reindex(state, *job, before);
+  }
+
+  void shun(Job& job, const NodeId& node) {
+    const int strikes = std::min(++job.strikes[node], 8);
+    job.shunned[node] = later(time, std::min<Duration>(kShunnedMax, kShunnedFirst * (1 << (2 * (strikes - 1)))));
   }
 
   void decided(Job& job, const Reasons& reasons) {

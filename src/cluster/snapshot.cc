@@ -38,7 +38,9 @@ void fields(Io& io, Job& j) {
   io("done", j.done);
   io("failed", j.failed);
   io("leaving", j.leaving);
+  io("holding", j.holding);
   io("shunned", j.shunned);
+  io("strikes", j.strikes);
   io("master_addr", j.master_addr);
   io("master_port", j.master_port);
   io("rescaled", j.rescaled);

@@ -68,7 +68,9 @@ struct Job {
   std::set<NodeId> done;          // seats whose workers all ended well in this generation
   std::set<NodeId> failed;        // seats that reported a failure since the last start
   std::map<NodeId, int> leaving;  // workers of earlier seats that may still be alive
-  std::map<NodeId, WallTime> shunned;
+  std::set<NodeId> holding;         // nodes where older workers may have to save before the gathered round is ready
+  std::map<NodeId, WallTime> shunned;  // not to be used until then
+  std::map<NodeId, int> strikes;       // how often in a row it was not ready in time
   std::string master_addr;
   uint16_t master_port = 0;
   WallTime rescaled{};  // when it was last given more seats

@@ -177,10 +177,12 @@ json why_job(const State& state, const Job& job, WallTime now) {
   for (const cluster::Reasons::Obstacle& o : job.reasons.against) against.push_back(obstacle(o.text, o.where));
   for (const std::string& text : job.reasons.changes) changes.push_back(change(text));
   if (cluster::gathering(job.phase)) {
+    Duration longest{};
+    for (const cluster::Seat& seat : job.seats) longest = std::max(longest, policy::patience(job, seat.node));
     against.push_back(obstacle(fmt::format("generation {} waits until {} are ready", job.generation,
                                            job.seats.size() == 1 ? "its node" : "all its nodes"),
                                ""));
-    changes.push_back(change("it goes on without nodes that are not ready", later(job.since, policy::patience(job))));
+    changes.push_back(change("it goes on without nodes that are not ready", later(job.since, longest)));
     if (job.not_before > now) changes.push_back(change("the back-off after a crash ends", job.not_before));
   }
   if (job.phase == JobPhase::kStopping && !job.leaving.empty()) {

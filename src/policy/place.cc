@@ -23,10 +23,9 @@ using cluster::Seat;
 using cluster::State;
 using cluster::Wake;
 
-Duration patience(const Job& job) {
+Duration patience(const Job& job, const NodeId& node) {
   // Old workers may use their whole checkpoint time before a seat can be ready.
-  const Duration saving = job.started == WallTime{} ? Duration(0) : job.spec.checkpoint_timeout;
-  return job.spec.rescale_timeout + saving;
+  return job.spec.rescale_timeout + (job.holding.contains(node) ? job.spec.checkpoint_timeout : Duration(0));
 }
 
 namespace {
@@ -144,24 +143,20 @@ std::optional<Placer::Draft> Placer::mend(const Job& job) {
     draft.cause = first ? elastic::describe(*first) : "a worker failed";
     return draft;
   }
-  const WallTime deadline = later(job.since, patience(job));
-  std::vector<Seat> ready;
   for (const Seat& seat : job.seats) {
-    if (observed_.of(job.id, seat.node, job.generation)) {
-      ready.push_back(seat);
-    } else {
+    const WallTime deadline = later(job.since, patience(job, seat.node));
+    if (observed_.of(job.id, seat.node, job.generation)) continue;
+    if (now_ >= deadline) {
       draft.shunned.push_back(seat.node);
+    } else {
+      wake_.by(deadline);
     }
   }
   if (draft.shunned.empty()) return std::nullopt;
-  if (now_ < deadline) {
-    wake_.by(deadline);
-    return std::nullopt;
-  }
-  draft.seats = ready;
+  std::erase_if(draft.seats, [&](const Seat& seat) { return std::ranges::count(draft.shunned, seat.node) > 0; });
   draft.cause = fmt::format("node {}{} not ready within {}", draft.shunned.front().value,
                             draft.shunned.size() > 1 ? fmt::format(" and {} more", draft.shunned.size() - 1) : "",
-                            format_duration(patience(job)));
+                            format_duration(patience(job, draft.shunned.front())));
   return draft;
 }
 

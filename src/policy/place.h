@@ -29,6 +29,6 @@ std::vector<cluster::Event> place(const cluster::State& state, const cluster::Ob
                                   cluster::Wake& wake);
 
 // How long a gathering job waits for a seat that does not answer.
-Duration patience(const cluster::Job& job);
+Duration patience(const cluster::Job& job, const NodeId& node);
 
 }  // namespace rubato::policy

@@ -109,8 +109,11 @@ TEST(Repair, WithNothingBetterAnUnreadySeatIsWaitedFor) {
 
 TEST(Repair, OldWorkersHaveTheirTimeToSaveBeforeASeatIsLate) {
   History history = nodes_of(1, 2);
-  const JobId job = history.running(job_of(1, 2), {{"n-1", 2}});
-  EXPECT_EQ(patience(history.job(job)), 180s);
+  history.node_up("n");
+  const JobId job = history.running(job_of(1, 4), {{"n-1", 2}});
+  history.place(job, {{"n-1", 2}, {"n-2", 2}});
+  EXPECT_EQ(patience(history.job(job), NodeId{"n-1"}), 180s);
+  EXPECT_EQ(patience(history.job(job), NodeId{"n-2"}), 60s) << "a newcomer has nothing to save";
 }
 
 TEST(Grow, WaitsUntilJoinsHaveSettled) {
