@@ -179,13 +179,13 @@ class FakeCluster {
     return true;
   }
 
-  // The machine dies: its workers at once, the head hears of it later.
-  void kill(const NodeId& node) {
+  // The machine dies: its workers at once, the head hears of it later. By value: callers pass keys of `agents`.
+  void kill(NodeId node) {
     agents.erase(node);
     dead.insert(node);
   }
   // The agent process is replaced by another one on the same node, before anybody noticed.
-  void replace_agent(const NodeId& node) {
+  void replace_agent(NodeId node) {
     agents.erase(node);
     join(node);
   }
