@@ -61,6 +61,8 @@ void restart_head(FakeCluster& cluster) {
   for (size_t i = cut; i < cluster.journal.size(); ++i) apply(part, decode(i + 1, cluster.journal[i]));
   ASSERT_EQ(encode_snapshot(part), encode_snapshot(cluster.state));
   cluster.restart_head(std::move(part));
+  // It was shut down before: who starts a head again says what for.
+  if (!cluster.state.spec) cluster.happen({ClusterConfigured{random_cluster(cluster.random), "text"}});
 }
 
 void fault(FakeCluster& cluster) {

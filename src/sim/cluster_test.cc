@@ -167,7 +167,7 @@ TEST(Cluster, GoesOnWithoutANodeThatDoesNotAnswer) {
   cluster.submit(spec);
   ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 300s)) << cluster.story();
   EXPECT_EQ(cluster.job(0)->phase, JobPhase::kSucceeded) << cluster.story();
-  EXPECT_NE(cluster.story().find("not ready within 20s"), std::string::npos) << cluster.story();
+  EXPECT_NE(cluster.story().find("not ready within 20.0s"), std::string::npos) << cluster.story();
 }
 
 TEST(Cluster, KillsWorkersThatDoNotSaveInTime) {
