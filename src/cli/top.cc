@@ -219,11 +219,15 @@ std::string tabs(const TopState& state, const TopData& data, const Look& look) {
                                              : words;
     out += " ";
   };
+  // A screen that is too narrow for all of them has no room for any.
+  if (look.width > 0 && look.width < 40) return fit(":jobs :nodes :events", look.width);
   tab(TopList::kJobs, "jobs");
   tab(TopList::kNodes, "nodes");
   tab(TopList::kEvents, "events");
   const std::string& filter = state.mode == Mode::kFilter ? state.typed : state.filter;
-  if (!filter.empty()) out += paint(fmt::format(" filter: {}", clean(filter)), Hue::kYellow, look.colour);
+  if (!filter.empty()) {
+    out += paint(fit(" filter: " + clean(filter), look.width > 40 ? look.width - 40 : 0), Hue::kYellow, look.colour);
+  }
   return out;
 }
 
