@@ -12,7 +12,6 @@ import subprocess
 import tarfile
 import tempfile
 import threading
-import time
 import unittest
 from pathlib import Path
 
@@ -271,7 +270,8 @@ class Client(unittest.TestCase):
         puts = [path for method, path, _ in self.head.asked if method == "PUT"]
         self.assertGreaterEqual(len(puts), 3)
         spec = json.loads(self.head.asked[-1][2])
-        self.assertEqual((spec["program"], spec["args"], spec["package"]), ("train.py", ["--lr", "1"], next(iter(store))))
+        self.assertEqual((spec["program"], spec["args"]), ("train.py", ["--lr", "1"]))
+        self.assertEqual([spec["package"]], list(store))
         self.type("submit", folder, "train.py")
         self.assertEqual(len([path for method, path, _ in self.head.asked if method == "PUT"]), len(puts))
 
@@ -293,8 +293,9 @@ class Client(unittest.TestCase):
     def test_wait_exits_with_the_jobs_result(self):
         phases = ["queued", "running", "failed"]
         self.head.routes["POST", "/api/v1/jobs"] = lambda *_: job("queued")
+        failure = {"host": "n-1", "rank": 1, "exit_code": 3, "message": "boom"}
         self.head.routes["GET", "/api/v1/jobs/j-00c0ffee"] = lambda *_: job(
-            phases.pop(0), exit="rank 1 failed", failures=[{"host": "n-1", "rank": 1, "exit_code": 3, "message": "boom"}])
+            phases.pop(0), exit="rank 1 failed", failures=[failure])
         _, err = self.type("submit", "--wait", "--no-python", "/bin/false", code=1)
         self.assertIn("train (j-00c0ffee) failed: rank 1 failed", err)
         self.assertIn("boom", err)
