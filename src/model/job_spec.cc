@@ -182,6 +182,9 @@ void check_words(const JobSpec& spec) {
   }
 }
 
+// Divided, not multiplied by 1e-9: 120 s stays 120 and not 120.00000000000001.
+double json_seconds(Duration duration) { return static_cast<double>(duration.count()) / 1e9; }
+
 }  // namespace
 
 bool valid_job_name(std::string_view name) {
@@ -211,10 +214,10 @@ json to_json(const JobSpec& spec) {
               {"priority", spec.priority},
               {"owner", spec.owner},
               {"max_restarts", spec.max_restarts},
-              {"timeout_s", to_seconds(spec.timeout)},
-              {"grace_s", to_seconds(spec.grace)},
-              {"checkpoint_timeout_s", to_seconds(spec.checkpoint_timeout)},
-              {"rescale_timeout_s", to_seconds(spec.rescale_timeout)}};
+              {"timeout_s", json_seconds(spec.timeout)},
+              {"grace_s", json_seconds(spec.grace)},
+              {"checkpoint_timeout_s", json_seconds(spec.checkpoint_timeout)},
+              {"rescale_timeout_s", json_seconds(spec.rescale_timeout)}};
 }
 
 JobSpec job_spec_from_json(const json& object) {

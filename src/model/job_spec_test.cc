@@ -137,5 +137,16 @@ TEST(JobSpec, EnvNames) {
   for (const char* name : {"", "1A", "A-B", "A B", "Ä"}) EXPECT_FALSE(valid_env_name(name)) << name;
 }
 
+TEST(JobSpec, SecondsAreWrittenAsAPersonWouldAndStayTheSame) {
+  JobSpec spec;
+  spec.name = "n";
+  spec.program = "p.py";
+  spec.grace = 100ms;
+  const nlohmann::json json = to_json(spec);
+  EXPECT_EQ(json.at("checkpoint_timeout_s").dump(), "120.0");
+  EXPECT_EQ(json.at("grace_s").dump(), "0.1");
+  EXPECT_EQ(to_json(job_spec_from_json(json)), json);
+}
+
 }  // namespace
 }  // namespace rubato

@@ -157,10 +157,10 @@ void ErrandRunner::begin_preparing() {
 Task<void> ErrandRunner::prepare() {
   if (!problem_.empty()) co_await Sleep(parts_.world.clock.loop(), parts_.world.clock.now() + kTryAgain);
   problem_.clear();
-  if (!errand_.spec.prewarm.empty()) parts_.prewarm(errand_, python());
   try {
     co_await make_work_folder();
     prepared_ = true;
+    if (!errand_.spec.prewarm.empty()) parts_.prewarm(errand_, python(), folder() + "/work");
   } catch (const Error& error) {
     problem_ = words(error);
   }
@@ -216,7 +216,7 @@ void ErrandRunner::start_workers() {
     Devices::Share devices = parts_.devices.take(errand_.workers, errand_.spec.per_worker.of(kGpu));
     agent::WorkerGroup::Setup setup = make_setup(devices.visible());
     LaunchSpec spec = launch_spec(errand_);
-    if (!spec.prewarm.empty() && !parts_.prewarm(errand_, setup.python)) spec.prewarm.clear();
+    if (!parts_.is_warm_for(job_)) spec.prewarm.clear();
     group_ = std::make_unique<Group>(parts_, std::move(spec), std::move(setup), std::move(devices));
     port_.reset();
     group_->workers.start(errand_view(errand_));

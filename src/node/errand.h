@@ -29,8 +29,9 @@ struct NodeParts {
   Devices& devices;
   agent::EventLog& events;
   std::function<void()> stir;  // something changed: call follow() soon, in another turn
-  // Whether the prewarmed interpreter is, or can be made, one for this job.
-  std::function<bool(const elastic::Errand&, const std::string& python)> prewarm;
+  // One interpreter is kept warm on a node: prewarm() makes it this job's, whose program is there by now.
+  std::function<void(const elastic::Errand&, const std::string& python, const std::string& work)> prewarm;
+  std::function<bool(const JobId&)> is_warm_for;
 };
 
 class ErrandRunner {

@@ -43,7 +43,10 @@ NodeAgent::NodeAgent(World& world, NodeSettings settings, Channel<int>* signals)
              devices_,
              events_,
              [this] { stir(); },
-             [this](const elastic::Errand& errand, const std::string& python) { return prewarm(errand, python); }},
+             [this](const elastic::Errand& errand, const std::string& python, const std::string& work) {
+               prewarm(errand, python, work);
+             },
+             [this](const JobId& job) { return warm_for_ == job; }},
       changed_(world.clock.loop()),
       scope_(world.clock.loop()) {
   world_.files.remove_tree(settings_.folder + "/jobs");  // of an agent before this one; its workers died with it
@@ -146,22 +149,35 @@ void NodeAgent::end(const std::string& reason, bool told_by_head) {
   stir();
 }
 
-// One interpreter is kept warm on a node: the job that asked last has it.
-bool NodeAgent::prewarm(const elastic::Errand& errand, const std::string& python) {
-  if (errand.spec.kind == ProgramKind::kBinary) return false;
-  const std::string wanted = python + "\n" + join(errand.spec.prewarm, ",");
-  if (wanted == warm_for_) return true;
-  warm_for_ = wanted;
+void NodeAgent::prewarm(const elastic::Errand& errand, const std::string& python, const std::string& work) {
+  PythonMain main;
+  switch (errand.spec.kind) {
+    case ProgramKind::kScript:
+      main.kind = PythonMain::Kind::kScript;
+      break;
+    case ProgramKind::kModule:
+      main.kind = PythonMain::Kind::kModule;
+      break;
+    case ProgramKind::kRunPath:
+      main.kind = PythonMain::Kind::kRunPath;
+      break;
+    case ProgramKind::kBinary:
+      return;
+  }
+  // The interpreter starts in our folder, not in the job's.
+  const bool is_path = errand.spec.kind != ProgramKind::kModule && !errand.spec.program.starts_with('/');
+  main.target = is_path ? work + "/" + errand.spec.program : errand.spec.program;
   PrewarmSpec warm;
   warm.interpreter = {python, "-u"};
   warm.modules = errand.spec.prewarm;
+  warm.main = std::move(main);
   const agent::Environment environment =
       job_environment(settings_.environment, errand, settings_.node, std::nullopt, settings_.old_torch);
   for (const auto& [name, value] : environment) warm.env.push_back(name + "=" + value);
-  world_.processes.prewarm(warm, [this](std::string reason) {
-    if (!reason.empty()) say("prewarm: workers start cold: " + reason);
+  warm_for_ = errand.job;
+  world_.processes.prewarm(warm, [this, job = errand.job](std::string reason) {
+    say(fmt::format("prewarm for {}: {}", job.value, reason.empty() ? "ready" : "workers start cold: " + reason));
   });
-  return true;
 }
 
 }  // namespace rubato::node

@@ -52,7 +52,7 @@ class NodeAgent {
   void handle_goodbye(const elastic::Goodbye& goodbye);
 
   ErrandRunner& runner(const JobId& job);
-  bool prewarm(const elastic::Errand& errand, const std::string& python);
+  void prewarm(const elastic::Errand& errand, const std::string& python, const std::string& work);
   void adopt_spools();
 
   World& world_;
@@ -64,7 +64,7 @@ class NodeAgent {
   Devices devices_;
   NodeParts parts_;
   std::map<JobId, std::unique_ptr<ErrandRunner>> runners_;
-  std::string warm_for_;  // python and modules of the prewarmed interpreter
+  std::optional<JobId> warm_for_;  // whose interpreter is kept warm: the last one that asked for it
 
   uint64_t head_epoch_ = 0;  // the newest one obeyed
   Duration heartbeat_ = 3s;

@@ -397,5 +397,107 @@ TEST_F(NodeAgentTest, ACutNetworkCostsNoWorker) {
   EXPECT_TRUE(head.reported("n-1", ErrandState::kRunning, 1));
 }
 
+// Heads die and come back, paths are cut and heal, lines are acknowledged or not, rounds change: what a node has said
+// stays true, no worker runs that should not, and in the end all lines are there.
+class NodeChaos : public testing::TestWithParam<uint64_t> {
+ protected:
+  static constexpr int kNodes = 3;
+  NodeChaos() : cluster(GetParam(), kNodes), draw(GetParam() * 77) {
+    cluster.sim.network.faults.loss = 0.01;
+    cluster.sim.workers.behaviour = [](const SpawnSpec&, const WorkerRecord&, Random& luck) {
+      WorkerModel model;
+      model.talks = false;
+      model.runs = 100s;
+      model.sigterm_delay = seconds(3 * luck.unit());
+      model.sigterm_status = ExitStatus{143, 0};
+      model.output = numbered(500);
+      return model;
+    };
+    cluster.sim.simulator.after_each_event([this] { check(); });
+    cluster.head.start(++epoch);
+    for (int i = 1; i <= kNodes; ++i) cluster.start(i);
+  }
+
+  void check() {
+    if (cluster.sim.workers.version() == checked) return;
+    checked = cluster.sim.workers.version();
+    std::map<int, int64_t> by_machine;
+    for (const auto& [id, worker] : cluster.sim.workers.live()) {
+      const auto [at, fresh] = by_machine.emplace(worker.machine, worker.generation);
+      if (!fresh && at->second != worker.generation) broken.push_back("two generations on one node");
+      const auto& report = cluster.head.report(SimCluster::name(worker.machine - 1));
+      const bool said_gone = report.state == ErrandState::kReady || report.state == ErrandState::kGone;
+      if (said_gone && worker.generation < static_cast<int64_t>(report.generation)) {
+        broken.push_back("a worker lives of which the node said that it is gone");
+      }
+    }
+  }
+
+  void one_fault() {
+    switch (draw.below(5)) {
+      case 0:
+        cluster.head.kill();
+        cluster.sim.simulator.run_for(seconds(10 * draw.unit()));
+        cluster.head.start(++epoch);
+        break;
+      case 1:
+        cluster.sim.network.cut({1}, {static_cast<int>(2 + draw.below(kNodes))});
+        break;
+      case 2:
+        cluster.sim.network.heal();
+        break;
+      case 3:
+        cluster.head.acknowledges = draw.chance(0.5);
+        break;
+      default:
+        break;
+    }
+    cluster.sim.simulator.run_for(seconds(4 * draw.unit()));
+  }
+
+  bool await_all(ErrandState state, Generation generation) {
+    cluster.sim.network.heal();
+    for (int i = 1; i <= kNodes; ++i) {
+      if (!cluster.head.await(SimCluster::name(i), state, generation, 200s)) return false;
+    }
+    return true;
+  }
+
+  SimCluster cluster;
+  Random draw;
+  uint64_t epoch = 0, checked = 0;
+  std::vector<std::string> broken;
+};
+
+TEST_P(NodeChaos, KeepsWhatItSaysAndLosesNoLine) {
+  Generation generation = 0;
+  for (int round = 0; round < 4; ++round) {
+    ++generation;
+    for (int i = 1; i <= kNodes; ++i) {
+      cluster.head.order(SimCluster::name(i), cluster.errand(Phase::kGathering, generation));
+      one_fault();
+    }
+    ASSERT_TRUE(await_all(ErrandState::kReady, generation)) << cluster.words();
+    for (int i = 1; i <= kNodes; ++i) {
+      cluster.head.order(SimCluster::name(i), cluster.running(i, generation, kNodes));
+      one_fault();
+    }
+    ASSERT_TRUE(await_all(ErrandState::kRunning, generation)) << cluster.words();
+    cluster.sim.simulator.run_for(5s);  // its lines come
+    for (int i = 0; i < 3; ++i) one_fault();
+  }
+  cluster.head.acknowledges = true;
+  ASSERT_TRUE(await_all(ErrandState::kSucceeded, generation)) << cluster.words();
+  EXPECT_EQ(broken, Words{});
+  EXPECT_EQ(cluster.sim.workers.past().size(), 4u * kNodes);  // each generation ran once on each node
+  for (int i = 1; i <= kNodes; ++i) {
+    const auto& lines = cluster.head.lines[{SimCluster::name(i), "j-1"}];
+    ASSERT_EQ(lines.size(), 2000u);
+    for (size_t at = 0; at < lines.size(); ++at) ASSERT_EQ(lines[at].text, std::to_string(at % 500 + 1));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, NodeChaos, testing::Range<uint64_t>(1, 41));
+
 }  // namespace
 }  // namespace rubato::sim

@@ -1,0 +1,29 @@
+// agent.json: what the agent in a node's folder is told at its start. Written by the provider, read by `rubato agent`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/ids.h"
+#include "model/resources.h"
+#include "world/network.h"
+
+namespace rubato::provider {
+
+struct AgentFile {
+  NodeId node;
+  Endpoint head;
+  std::string address;  // of the node
+  Resources resources;
+  TlsFiles identity;              // paths of the CA, and of the node's certificate and key
+  std::vector<std::string> gpus;  // names for CUDA_VISIBLE_DEVICES; empty: the node has none
+  bool operator==(const AgentFile& other) const;
+};
+
+std::string to_text(const AgentFile& file);
+// Throws kFailed when it is none.
+AgentFile agent_file_from_text(std::string_view text);
+
+inline constexpr const char* kAgentFileName = "agent.json";
+
+}  // namespace rubato::provider

@@ -1,0 +1,64 @@
+// FakeProvider: nodes of a simulation, with the delays and failures that a test asks for.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "core/error.h"
+#include "provider/node_provider.h"
+#include "world/clock.h"
+
+namespace rubato::provider {
+
+class FakeProvider final : public NodeProvider {
+ public:
+  // What there is outlives a head and its clock: give the nodes from outside and let each head have its own provider.
+  struct Machines {
+    std::map<NodeId, NodeOrder> nodes;
+    std::function<void(const NodeOrder&)> started;  // start the agent
+    std::function<void(const NodeId&)> removed;     // end it, if it runs
+    Duration create_delay = 100ms;
+    Duration remove_delay = 100ms;
+    std::deque<Error> create_errors;  // thrown by the next calls, after the delay, one each
+    std::deque<Error> remove_errors;
+    int creates = 0, removes = 0;  // calls
+  };
+
+  FakeProvider(Clock& clock, Machines& machines) : clock_(clock), machines_(machines) {}
+
+  Task<void> create(NodeOrder order) override {
+    ++machines_.creates;
+    co_await Sleep(clock_.loop(), clock_.now() + machines_.create_delay);
+    throw_next(machines_.create_errors);
+    const bool made = machines_.nodes.emplace(order.node, order).second;
+    if (made && machines_.started) machines_.started(order);
+  }
+
+  Task<void> remove(NodeId node) override {
+    ++machines_.removes;
+    co_await Sleep(clock_.loop(), clock_.now() + machines_.remove_delay);
+    throw_next(machines_.remove_errors);
+    if (machines_.nodes.erase(node) > 0 && machines_.removed) machines_.removed(node);
+  }
+
+  Task<std::vector<NodeId>> list() override {
+    std::vector<NodeId> nodes;
+    for (const auto& [node, order] : machines_.nodes) nodes.push_back(node);
+    co_return nodes;
+  }
+
+ private:
+  static void throw_next(std::deque<Error>& errors) {
+    if (errors.empty()) return;
+    const Error error = errors.front();
+    errors.pop_front();
+    throw error;
+  }
+
+  Clock& clock_;
+  Machines& machines_;
+};
+
+}  // namespace rubato::provider
