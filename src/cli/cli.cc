@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/completion.h"
 #include "cli/doctor.h"
+#include "cli/head_command.h"
 #include "cli/help.h"
 #include "cli/job_commands.h"
 #include "cli/run_command.h"
@@ -207,6 +208,7 @@ int main(int argc, char** argv) {
   shell.read_line = os::read_line;
   shell.random_token = [] { return Random(os::entropy()).hex(16) + Random(os::entropy()).hex(16); };
   shell.open_api = open_api;
+  shell.agent = agent_command;
   shell.cluster_tools = [&shell] { return real_cluster_tools(shell.env); };
   const int code = run_cli({argv + std::min(argc, 1), argv + argc}, shell);
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;

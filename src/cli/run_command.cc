@@ -27,15 +27,6 @@ std::unique_ptr<Store> make_store(const LaunchSpec& spec, Network& network, Cloc
   return std::make_unique<os::EtcdStore>(network, clock, std::move(endpoints), std::move(tls));
 }
 
-// PyTorch before 2.2 reads NCCL_ASYNC_ERROR_HANDLING; one that cannot be found is taken for an old one.
-bool is_old_torch(const std::optional<std::string>& version) {
-  if (!version) return true;
-  const auto parts = split(*version, '.');
-  const int major = parts.empty() ? 0 : std::atoi(std::string(parts[0]).c_str());
-  const int minor = parts.size() < 2 ? 0 : std::atoi(std::string(parts[1]).c_str());
-  return major < 2 || (major == 2 && minor < 2);
-}
-
 Task<int> run_agent(agent::LaunchContext context, int& signal) {
   const agent::Outcome outcome = co_await agent::launch(std::move(context));
   signal = outcome.signal;
@@ -43,6 +34,14 @@ Task<int> run_agent(agent::LaunchContext context, int& signal) {
 }
 
 }  // namespace
+
+bool is_old_torch(const std::optional<std::string>& version) {
+  if (!version) return true;
+  const auto parts = split(*version, '.');
+  const int major = parts.empty() ? 0 : std::atoi(std::string(parts[0]).c_str());
+  const int minor = parts.size() < 2 ? 0 : std::atoi(std::string(parts[1]).c_str());
+  return major < 2 || (major == 2 && minor < 2);
+}
 
 int run_command(const LaunchSpec& wanted) {
   LaunchSpec spec = wanted;
