@@ -22,16 +22,17 @@ COLUMNS_MAX = 120
 
 # ---- The layers of DESIGN.md: what a file of each folder may include, besides its own folder. ----
 
-_DECISIONS = {"core", "model", "elastic"}
-_SHELL = {"core", "world", "model", "elastic", "policy", "reconcile", "archive"}
+_DECISIONS = {"core", "model", "elastic", "cluster"}
+_SHELL = {"core", "world", "model", "elastic", "cluster", "policy", "reconcile", "archive"}
 LAYERS = {
     "core": set(),
     "world": {"core"},
     "model": {"core"},
     "archive": {"core", "world"},
     "elastic": {"core", "model"},
+    "cluster": {"core", "model", "elastic"},
     "policy": _DECISIONS,
-    "reconcile": _DECISIONS,
+    "reconcile": _DECISIONS | {"policy"},
     "provider": _SHELL,
     "agent": _SHELL,
     "node": _SHELL | {"agent"},
@@ -40,7 +41,7 @@ LAYERS = {
     "sim": {"core", "world"},
     "cli": _SHELL | {"provider", "agent", "node", "head", "os", "sim"},
 }
-PURE_LAYERS = {"model", "elastic", "policy", "reconcile"}
+PURE_LAYERS = {"model", "elastic", "cluster", "policy", "reconcile"}
 TEST_EXTRA = {"os", "sim"}  # tests may use either world
 SIM_TEST_EXTRA = _SHELL | {"provider", "agent", "node", "head"}  # the simulator's tests drive the real shells
 GENERATED_HEADERS = {"build_stamp.h"}

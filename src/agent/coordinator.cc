@@ -49,6 +49,10 @@ Task<std::optional<AgentId>> Coordinator::greet(Connection& connection) {
     co_return std::nullopt;
   }
   if (const auto* where = std::get_if<Where>(&message)) {
+    // With a quorum of the older round, this host would not look for the newer one: it must be told.
+    if (!provisional()) machine_.saw_host(where->from, where->epoch);
+    changed_.notify();
+    if (machine_.superseded()) co_return std::nullopt;
     if (!provisional() || outranks(standing(), *where)) connection.send(encode(whereabouts(), now));
     co_return std::nullopt;
   }
@@ -146,7 +150,7 @@ Moved Coordinator::whereabouts() const {
 
 Where Coordinator::standing() const {
   const uint64_t epoch = machine_.incumbent() ? machine_.epoch() : machine_.epoch() - 1;
-  return {epoch, machine_.legacy().round, machine_.incumbent(), machine_.seniority(self_)};
+  return {epoch, machine_.legacy().round, machine_.incumbent(), machine_.seniority(self_), self_};
 }
 
 View Coordinator::common_view() const {

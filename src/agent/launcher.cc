@@ -16,6 +16,8 @@ namespace {
 // After the end, agents that still stop their workers are waited for; then the host goes.
 constexpr Duration kGoodbyeMax = 60s;
 
+constexpr Duration kNoticePoll = 1s;
+
 Terms make_terms(const LaunchSpec& spec) {
   Terms terms;
   terms.min_nodes = spec.min_nodes;
@@ -94,9 +96,15 @@ Task<Outcome> Launcher::run() {
     say(fmt::format("OMP_NUM_THREADS is not set: each of the {} workers gets 1 thread; set it to tune", spec_.nproc));
   }
   for (const std::string& note : spec_.notes) say(note);
+  if (const std::optional<Notice> notice = look_for_notice()) {
+    on_notice(*notice);
+    co_return co_await finish();
+  }
   prewarm();
+  if (!spec_.notice_file.empty()) scope_.spawn(watch_notice());
   if (context_.signals) scope_.spawn(read_signals());
   scope_.spawn(membership_.run());
+  started_ = true;
   while (!over()) {
     const std::optional<Happening> happening = co_await inbox_.pop();
     if (!happening) break;
@@ -112,6 +120,31 @@ Task<void> Launcher::read_signals() {
     if (!number) co_return;
     inbox_.push(Signal{*number});
   }
+}
+
+Task<void> Launcher::watch_notice() {
+  bool looked_twice = false;
+  while (true) {
+    co_await Sleep(world_.clock.loop(), world_.clock.now() + kNoticePoll);
+    std::optional<Notice> notice = look_for_notice();
+    if (!notice) continue;
+    // One without a time may be half written: a second later it is what it is meant to be.
+    if (!notice->deadline && !std::exchange(looked_twice, true)) continue;
+    inbox_.push(std::move(*notice));
+    co_return;
+  }
+}
+
+std::optional<Notice> Launcher::look_for_notice() {
+  if (spec_.notice_file.empty()) return std::nullopt;
+  const std::optional<std::string> text = world_.files.read(spec_.notice_file);
+  if (!text) {
+    if (!world_.files.exists(spec_.notice_file)) return std::nullopt;
+    return Notice{std::nullopt, "it cannot be read"};
+  }
+  // A file from another machine may have its clock.
+  const WallTime now = world_.clock.wall();
+  return parse_notice(*text, std::min(world_.files.modified(spec_.notice_file).value_or(now), now));
 }
 
 void Launcher::prewarm() {
@@ -142,6 +175,7 @@ void Launcher::prewarm() {
 void Launcher::handle(const Happening& happening) {
   if (const auto* update = std::get_if<Membership::Update>(&happening)) on_update(*update);
   if (const auto* signal = std::get_if<Signal>(&happening)) on_signal(signal->number);
+  if (const auto* notice = std::get_if<Notice>(&happening)) on_notice(*notice);
 }
 
 void Launcher::on_update(const Membership::Update& update) {
@@ -157,7 +191,7 @@ void Launcher::on_update(const Membership::Update& update) {
     workers_.kill();
   } else if (const auto* error = std::get_if<Error>(&update)) {
     failure_ = *error;
-    workers_.stop(SIGTERM, spec_.grace);
+    workers_.stop(SIGTERM, grace());
   }
 }
 
@@ -169,6 +203,8 @@ void Launcher::on_view(const View& view) {
   told_provisional_ = view.provisional && (told || !view.reason.empty());
   view_ = view;
   if (news && !told) announce(view);
+  // A new host may not have heard it.
+  if (signal_ != 0) membership_.say(Leave{leave_reason_});
 }
 
 void Launcher::announce(const View& view) {
@@ -203,17 +239,56 @@ void Launcher::announce(const View& view) {
 }
 
 void Launcher::on_signal(int number) {
-  if (signal_ != 0) {
+  if (std::exchange(signalled_, true)) {
     // The second time, the person means it.
     workers_.kill();
     return;
   }
-  signal_ = number;
   events_.write("signal", {{"signal", number}});
+  if (signal_ == 0) {
+    // Whoever takes the machine away may write the notice and send the signal in one breath.
+    if (const std::optional<Notice> notice = look_for_notice()) on_notice(*notice);
+  }
+  if (signal_ != 0) {
+    say(fmt::format("got {}: already leaving; the workers have {} to end", signal_name(number),
+                    format_duration(grace())));
+    return;
+  }
   say(fmt::format("got {}: passing it to the workers; they have {} to end", signal_name(number),
                   format_duration(spec_.grace)));
-  membership_.say(Leave{signal_name(number)});
-  workers_.stop(number, spec_.grace);
+  leave(number, signal_name(number), spec_.grace);
+}
+
+void Launcher::on_notice(const Notice& notice) {
+  if (std::exchange(noticed_, true)) return;
+  const WallTime now = world_.clock.wall();
+  const Duration time = time_to_end(notice, now, grace());
+  events_.write("notice", {{"file", spec_.notice_file},
+                           {"deadline", notice.deadline ? format_time(*notice.deadline) : ""},
+                           {"problem", notice.problem},
+                           {"grace", to_seconds(time)}});
+  std::string what = "leaving";
+  if (!started_) what = "not starting (if it is an old notice, remove the file)";
+  if (workers_.alive()) what = fmt::format("the workers get SIGTERM and have {} to end", format_duration(time));
+  say(fmt::format("notice in {}: {}; {}", spec_.notice_file, describe(notice, now), what));
+  leave(SIGTERM, "its machine goes away", time);
+  // They may have been told to stop already, with less time: several machines are often taken at once.
+  if (notice.deadline) workers_.prolong(time);
+}
+
+void Launcher::leave(int signal, const std::string& why, Duration time) {
+  leave_by_ = world_.clock.now() + time;
+  if (signal_ == 0) {
+    signal_ = signal;
+    leave_reason_ = why;
+    membership_.say(Leave{why});
+  }
+  workers_.stop(signal, time);
+}
+
+// An agent that leaves has its own time, whatever the group does meanwhile.
+Duration Launcher::grace() const {
+  return leave_by_ ? std::max<Duration>(*leave_by_ - world_.clock.now(), 0s) : spec_.grace;
 }
 
 void Launcher::follow() {
@@ -231,14 +306,14 @@ void Launcher::follow() {
       follow_running();
       break;
     case Phase::kEnded:
-      workers_.stop(SIGTERM, spec_.grace);
+      workers_.stop(SIGTERM, grace());
       break;
   }
 }
 
 void Launcher::follow_gathering() {
   if (workers_.alive()) {
-    workers_.stop(SIGTERM, spec_.grace);
+    workers_.stop(SIGTERM, grace());
     return;
   }
   if (!port_ && signal_ == 0) {
@@ -309,7 +384,8 @@ Task<Outcome> Launcher::finish() {
     co_await with_deadline(world_.clock.loop(), deadline, std::move(farewell));
   }
   const bool succeeded = result.exit_code == 0 && result.signal == 0;
-  if (temporary_logs_ && succeeded) {
+  const bool never_ran = signal_ != 0 && workers_.generation() == 0;
+  if (temporary_logs_ && (succeeded || never_ran)) {
     world_.files.remove_tree(log_folder_.substr(0, log_folder_.rfind('/')));
   }
   events_.write("end", {{"outcome", result.signal ? "signal"

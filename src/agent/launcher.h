@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "agent/membership.h"
+#include "agent/notice.h"
 #include "agent/worker_group.h"
 
 namespace rubato::agent {
@@ -40,14 +41,19 @@ class Launcher {
   struct Signal {
     int number;
   };
-  using Happening = std::variant<Membership::Update, WorkersChanged, Signal>;
+  using Happening = std::variant<Membership::Update, WorkersChanged, Signal, Notice>;
 
   Task<void> read_signals();
+  Task<void> watch_notice();
+  std::optional<Notice> look_for_notice();
   void prewarm();
   void handle(const Happening& happening);
   void on_update(const Membership::Update& update);
   void on_view(const elastic::View& view);
   void on_signal(int number);
+  void on_notice(const Notice& notice);
+  void leave(int signal, const std::string& why, Duration time);
+  Duration grace() const;
   void follow();  // brings the workers nearer to what the view wants
   void follow_gathering();
   void follow_running();
@@ -73,10 +79,15 @@ class Launcher {
   Membership membership_;
 
   std::optional<elastic::View> view_;
+  bool started_ = false;  // to join the group
   bool told_provisional_ = false;
   std::unique_ptr<PortLease> port_;
   std::optional<Error> failure_;
-  int signal_ = 0;
+  int signal_ = 0;  // this agent leaves; its workers get this signal
+  std::string leave_reason_;
+  bool signalled_ = false;           // somebody sent it
+  bool noticed_ = false;             // a file said that this machine goes away
+  std::optional<Instant> leave_by_;  // when the workers of an agent that leaves are killed
   Scope scope_;
 };
 

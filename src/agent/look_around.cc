@@ -44,7 +44,7 @@ Task<std::optional<Moved>> look_around(World& world, const ChannelKey& key, Agen
   }
   if (role.active()) {
     for (const Successor& lost : role.coordinator().missing()) {
-      places.push_back({{lost.address, lost.port}, lost.id, true});
+      places.push_back({{lost.address, lost.port}, lost.id, lost.in_round});
     }
   }
   if (endpoint) places.push_back({*endpoint, AgentId{}, false});

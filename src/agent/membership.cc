@@ -87,6 +87,7 @@ Join Membership::introduce(const Connection& connection) const {
     join.claim.succeeded = join.claim.in_round && workers_succeeded_;
     join.claim.seniority = past_.view->seniority;
     join.claim.restarts_used = last.restarts_used;
+    join.claim.peers = peers_in_round(*past_.view);
   }
   return join;
 }

@@ -184,6 +184,13 @@ void WorkerGroup::stop(int signal, Duration grace) {
   if (signal != SIGKILL) killer_.set(deadline);
 }
 
+void WorkerGroup::prolong(Duration grace) {
+  const Instant deadline = world_.clock.now() + grace;
+  if (!alive() || !stopping_ || deadline <= *kill_at_) return;
+  kill_at_ = deadline;
+  killer_.set(deadline);
+}
+
 void WorkerGroup::clear() {
   scope_.cancel();
   killer_.disarm();

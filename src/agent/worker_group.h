@@ -43,6 +43,8 @@ class WorkerGroup {
   // Sends `signal` to the groups and SIGKILL after `grace`. Calling it again can only shorten the time.
   void stop(int signal, Duration grace);
   void kill() { stop(9, 0s); }
+  // Workers that are being stopped have at least this long from now on.
+  void prolong(Duration grace);
 
   // Forgets the last generation: state becomes idle. Only when no worker is alive.
   void clear();

@@ -19,16 +19,15 @@ constexpr size_t kNamedMax = 10;
 // A folder beside a file or folder that is being made; goes away with what is still in it.
 class Draft {
  public:
-  Draft(Files& files, const std::string& beside) : files_(files), folder(make_draft(files, beside)) {}
-  ~Draft() { files_.remove_tree(folder); }
+  Draft(Files& files, const std::string& beside) : files_(files), folder_(make_draft(files, beside)) {}
+  ~Draft() { files_.remove_tree(folder_); }
   Draft(const Draft&) = delete;
   Draft& operator=(const Draft&) = delete;
+  std::string at(const std::string& name) const { return folder_ + "/" + name; }
 
  private:
   Files& files_;
-
- public:
-  const std::string folder;
+  const std::string folder_;
 };
 
 // The largest files, and folders that are large by many small ones, of a walk.
@@ -120,7 +119,7 @@ Package pack_tree(Files& files, const std::string& folder, const std::string& pa
                   const PackOptions& options) {
   check_size(files, folder, tree, options);
   const Draft draft(files, package_file);
-  const std::string draft_file = draft.folder + "/package";
+  const std::string draft_file = draft.at("package");
   TarLimits limits;
   limits.bytes_max = options.size_max;
   limits.entries_max = options.entries_max;
@@ -170,7 +169,7 @@ Package pack(Files& files, const std::string& folder, const std::string& package
 
 Package repack(Files& files, const std::string& archive, const std::string& package_file, const PackOptions& options) {
   const Draft draft(files, package_file);
-  const std::string folder = draft.folder + "/tree";
+  const std::string folder = draft.at("tree");
   files.make_folders(folder);
   const auto decoder = make_decoder(archive, files.read_range(archive, 0, kTarBlock));
   TarLimits limits;
@@ -192,7 +191,7 @@ void unpack(Files& files, const std::string& package_file, const std::string& ha
   };
   check(real);
   const Draft draft(files, target);
-  const std::string folder = draft.folder + "/tree";
+  const std::string folder = draft.at("tree");
   files.make_folders(folder);
   const auto decoder = make_zstd_decoder(package_file);
   check(unpack_into(files, package_file, *decoder, limits, folder));

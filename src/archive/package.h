@@ -32,8 +32,8 @@ struct Package {
   std::vector<std::string> left_out;  // sentences for people: what could not be packed, and why
 };
 
-// Packs the folder (an absolute path) into the file, which appears when it is whole. Over a limit: kUsage, with the
-// largest files and folders by name.
+// Packs the folder (an absolute path) into the file, which is not inside of it and appears when it is whole. Over a
+// limit: kUsage, with the largest files and folders by name.
 Package pack(Files& files, const std::string& folder, const std::string& package_file, const PackOptions& options = {});
 
 // Makes a package of a person's .tar, .tar.gz or .tar.zst. `ignore_files` and `only` have no say. Refuses what

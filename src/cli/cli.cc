@@ -201,6 +201,8 @@ int main(int argc, char** argv) {
   };
   shell.err = [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); };
   shell.launch = run_command;
+  shell.head = head_command;
+  shell.agent = agent_command;
   shell.width = os::terminal_width(STDOUT_FILENO);
   shell.live = wanted && isatty(STDERR_FILENO) == 1 && shell.env["TERM"] != "dumb";
   shell.asks = isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
@@ -208,7 +210,6 @@ int main(int argc, char** argv) {
   shell.read_line = os::read_line;
   shell.random_token = [] { return Random(os::entropy()).hex(16) + Random(os::entropy()).hex(16); };
   shell.open_api = open_api;
-  shell.agent = agent_command;
   shell.cluster_tools = [&shell] { return real_cluster_tools(shell.env); };
   const int code = run_cli({argv + std::min(argc, 1), argv + argc}, shell);
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;

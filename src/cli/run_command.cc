@@ -27,7 +27,7 @@ std::unique_ptr<Store> make_store(const LaunchSpec& spec, Network& network, Cloc
   return std::make_unique<os::EtcdStore>(network, clock, std::move(endpoints), std::move(tls));
 }
 
-Task<int> run_agent(agent::LaunchContext context, int& signal) {
+Task<int> launch_agent(agent::LaunchContext context, int& signal) {
   const agent::Outcome outcome = co_await agent::launch(std::move(context));
   signal = outcome.signal;
   co_return outcome.exit_code;
@@ -70,7 +70,7 @@ int run_command(const LaunchSpec& wanted) {
     const std::unique_ptr<Store> store = make_store(spec, network, runtime);
     context.store = store.get();
     context.signals = &signals.channel();
-    code = runtime.run(run_agent(std::move(context), signal));
+    code = runtime.run(launch_agent(std::move(context), signal));
   }
   // Everything is closed and reaped: now the caller may see how it ended.
   if (signal != 0) os::die_by_signal(signal);

@@ -103,6 +103,7 @@ int signal_number(const Given& given, const std::string& name) {
 void read_faults(const ParsedCommand& parsed, LaunchSpec& spec) {
   if (const Given* given = parsed.find("max-restarts")) spec.max_restarts = int_value(*given, 0, 1'000'000'000);
   if (const Given* given = parsed.find("grace")) spec.grace = duration_value(*given, 0s);
+  spec.notice_file = parsed.value("notice");
   spec.signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   if (const Given* given = parsed.find("signals-to-handle")) {
     spec.signals.clear();

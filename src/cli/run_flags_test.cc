@@ -68,6 +68,7 @@ std::vector<FlagCase> flag_cases() {
       {"local-addr", "10.0.0.2", "", [](S s) { return s.local_addr == "10.0.0.2"; }},
       {"max-restarts", "3", "", [](S s) { return s.max_restarts == 3; }},
       {"grace", "2m", "", [](S s) { return s.grace == 120s; }},
+      {"notice", "/run/notice", "", [](S s) { return s.notice_file == "/run/notice"; }},
       {"heartbeat", "500ms", "", [](S s) { return s.heartbeat == 500ms; }},
       {"signals-to-handle", "SIGTERM,SIGUSR1", "",
        [](S s) {

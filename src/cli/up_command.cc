@@ -172,7 +172,10 @@ class Upper {
     tools_->files().make_folders(place_.head_folder());
     // A dead head's address would be asked until the new one has written its own.
     tools_->files().remove_tree(place_.head_file());
-    if (store_) tools_->files().write_atomically(head_settings_file(place_.folder), settings_text({*store_}));
+    HeadSettings settings = read_head_settings(place_.folder);
+    if (store_) settings.store = *store_;
+    settings.isolated = wanted_.spec.isolation == Isolation::kNetns;
+    tools_->files().write_atomically(head_settings_file(place_.folder), settings_text(settings));
     shell_.err(fmt::format("starting the head of '{}'\n", place_.name));
     DaemonSpec spec;
     spec.folder = place_.head_folder();

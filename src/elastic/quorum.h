@@ -3,7 +3,7 @@
 // An agent whose kernel said that it is gone (connection closed or refused) is dead and counts for no one. An agent
 // that is merely silent may be alive behind a cut cable, with a majority. So of the members that are not known to be
 // dead, the side that goes on needs more than half; the host that is already in office needs only half, so that a
-// group of two survives a cut, on exactly one side.
+// group of two survives a cut, on exactly one side. Who died out of sight is another matter: Rendezvous::dead_count().
 #pragma once
 
 namespace rubato::elastic {

@@ -165,6 +165,39 @@ TEST(Cut, AgentsThatTurnOutToBeDeadNoLongerCount) {
   EXPECT_TRUE(g.machine.missing().empty());
 }
 
+// 1 and 2 were cut off; 3, 4 and 5 went on without them, then 4 ended. Its death must not make a half of 1 and 2.
+TEST(Cut, AnAgentThatDiedOutOfSightMayHaveHelpedTheOthersToGoOn) {
+  Group g(terms(1, 5));
+  g.run({"1", "2", "3", "4", "5"});
+  g.mute = {"3", "4", "5"};
+  g.pass(5s);
+  g.ready_all();
+  ASSERT_TRUE(g.machine.provisional());
+  g.machine.declare_dead(id("4"), true, g.now);
+  EXPECT_TRUE(g.machine.provisional()) << "3 and 5 may have gone on with it";
+  EXPECT_EQ(g.view("2").legacy.round_size, 5) << "nor may a successor of this host think so";
+  g.machine.declare_dead(id("3"), true, g.now);
+  EXPECT_TRUE(g.machine.provisional());
+  g.machine.declare_dead(id("5"), true, g.now);
+  EXPECT_EQ(g.phase(), Phase::kRunning) << "nobody is left elsewhere: " << g.reason();
+}
+
+// The host went on with a spare, and then ended: the one that it had lost must not go on alone.
+TEST(Cut, TheLastOfARoundWaitsForTheSparesThatMayHaveTakenAPlace) {
+  Group old(terms(1, 2));
+  old.run({"1", "2"});
+  old.join_all({"3"});
+  Group g(old.machine.legacy(), {});
+  EXPECT_EQ(g.join("2", old.claim("2")), std::nullopt);
+  g.pass(10s);
+  g.machine.declare_dead(id("1"), true, g.now);
+  g.ready_all();
+  EXPECT_EQ(g.phase(), Phase::kGathering) << "3 may be in a round of its own by now";
+  EXPECT_EQ(g.join("3", old.claim("3")), std::nullopt);
+  g.ready_all();
+  EXPECT_EQ(g.phase(), Phase::kRunning) << g.reason();
+}
+
 TEST(Cut, AnAgentThatIsBackIsNotDeclaredDead) {
   Group g(terms(1, 2));
   g.run({"1", "2"});
@@ -345,6 +378,26 @@ TEST(TakeoverAfterALaterRound, TheDeadOfTheOlderOneDoNotCount) {
   EXPECT_NE(g.phase(), Phase::kRunning) << "1 and 4 are half of round 2 and have its host: a split brain";
 }
 
+// The host formed round 2 as it was cut off, so nobody heard of it; then it came to its successor, and died.
+TEST(TakeoverAfterALaterRound, ThoseWhoNeverHeardOfItCountAllTheSame) {
+  Group old(terms(1, 3, 1));
+  old.run({"1", "2", "3"});
+  const Legacy before = old.machine.legacy();
+  const Claim before_2 = old.claim("2"), before_3 = old.claim("3");
+  old.fail("1");
+  old.ready_all();
+  ASSERT_EQ(old.view("1").legacy.round, 2u);
+  Group g(before, {});
+  EXPECT_EQ(g.join("2", before_2), std::nullopt);
+  EXPECT_EQ(g.join("3", before_3), std::nullopt);
+  EXPECT_EQ(g.join("1", old.claim("1")), std::nullopt);
+  EXPECT_EQ(g.machine.legacy().round, 2u);
+  g.machine.disconnected(id("1"), Loss::kDead, g.now);
+  g.ready_all();
+  EXPECT_EQ(g.phase(), Phase::kRunning) << g.reason();
+  EXPECT_EQ(g.placed(), (Names{"2", "3"}));
+}
+
 TEST_F(Takeover, KeepsTheBudgetThatWasUsedAndItsCauses) {
   old.fail("1");
   old.ready_all();
@@ -402,6 +455,29 @@ TEST_F(Takeover, SuccessorsAreTheOldestMembersOfTheRound) {
   EXPECT_FALSE(successors[5].in_round);
   EXPECT_EQ(successors[2].address, "10.0.0.3");
   EXPECT_EQ(successors[2].port, 4000);
+}
+
+// 2 took over, 3 followed, then 2 died: now the old host has its half again, but 3 has seen a newer one.
+TEST_F(Takeover, AFormerHostStepsDownWhenAnAgentOfItsRoundAsksForANewerOne) {
+  old.machine.saw_host(id("9"), 7);
+  EXPECT_FALSE(old.machine.superseded()) << "of another group, with the same name";
+  old.machine.saw_host(id("3"), 1);
+  EXPECT_FALSE(old.machine.superseded()) << "that is this one";
+  old.machine.saw_host(id("3"), 2);
+  EXPECT_TRUE(old.machine.superseded());
+}
+
+// An agent that leaves takes nothing over, but it counts until it is gone: whoever takes over must look after it.
+TEST_F(Takeover, AgentsThatAreLeavingCanBeAskedAfter) {
+  old.machine.leaving(id("3"), "SIGTERM", old.now);
+  const View last = old.view("2");
+  for (const Successor& successor : last.successors) EXPECT_NE(successor.id, id("3"));
+  ASSERT_EQ(last.missing.size(), 1u);
+  EXPECT_EQ(last.missing[0].id, id("3"));
+  EXPECT_EQ(last.missing[0].address, "10.0.0.3");
+  EXPECT_TRUE(last.missing[0].in_round);
+  old.machine.ready(id("3"), old.generation(), 0, old.now);
+  EXPECT_TRUE(old.view("2").missing.empty()) << "it is gone";
 }
 
 // The host went from RUNNING 2 to GATHERING 3 before it could send RUNNING 2 to anybody, then it died. The agents know

@@ -38,11 +38,13 @@ Rendezvous::Rendezvous(const Legacy& legacy, const LostHost& host, Dead dead, In
       lost_host_(host),
       host_fenced_(host.heard + legacy.terms.heartbeat + beat_interval(legacy.terms.heartbeat)),
       everybody_fenced_(now + std::max(legacy.terms.heartbeat, host.patience)),
+      in_sight_until_(host.heard + 2 * beat_interval(legacy.terms.heartbeat)),
       lost_while_gathering_(true),
       causes_(legacy.causes) {
+  if (now >= in_sight_until_) dead_.unseen = dead_.in_round;
   for (const Successor& elder : host.elders) {
     if (elder.in_round) round_ids_.insert(elder.id);
-    if (elder.in_round && !dead_.has(elder.id)) missing_.push_back(elder);
+    if (!dead_.has(elder.id) || dead_.unseen.contains(elder.id)) missing_.push_back(elder);
   }
 }
 
@@ -64,8 +66,7 @@ std::optional<std::string> Rendezvous::join(const MemberInfo& info, const Claim&
     superseded_ = true;
     return fmt::format("it has seen a newer host (epoch {}) than this one (epoch {})", claim.epoch, epoch_);
   }
-  dead_.in_round.erase(info.id);
-  dead_.spares.erase(info.id);
+  dead_.forget(info.id);
   std::erase_if(missing_, [&](const Successor& agent) { return agent.id == info.id; });
   ++details_;
   if (info.node_rank) {
@@ -113,13 +114,7 @@ void Rendezvous::admit(const MemberInfo& info, const Claim& claim, Instant now) 
   note(Note::Kind::kJoined, "", &info);
   if (!incumbent_ && claim.epoch > 0) {
     // It may know of a later round than the new host does: the later numbers win.
-    if (claim.round > round_) {
-      round_ = claim.round;
-      round_size_ = claim.round_size;
-      dead_ = {};  // of an older round
-      missing_.clear();
-      round_ids_.clear();
-    }
+    if (claim.round > round_) adopt_round(claim);
     if (claim.generation >= generation_) {
       generation_ = claim.generation + 1;
       ++revision_;
@@ -129,6 +124,24 @@ void Rendezvous::admit(const MemberInfo& info, const Claim& claim, Instant now) 
   const auto in_round = std::ranges::count_if(members_, [&](const auto& m) { return m.second.round == round_; });
   if (phase_ == Phase::kRunning && in_round < terms_.max_nodes && !finishing_) {
     gather(fmt::format("an agent on {} joined", info.host), now);
+  }
+}
+
+void Rendezvous::adopt_round(const Claim& claim) {
+  round_ = claim.round;
+  round_size_ = claim.round_size;
+  dead_ = {};  // of an older round
+  missing_.clear();
+  round_ids_.clear();
+  for (const Successor& peer : claim.peers) {
+    round_ids_.insert(peer.id);
+    // One that is here already was cut off before it heard of that round.
+    const auto here = members_.find(peer.id);
+    if (here == members_.end()) {
+      missing_.push_back(peer);
+    } else {
+      here->second.round = round_;
+    }
   }
 }
 
@@ -202,6 +215,10 @@ void Rendezvous::leaving(const AgentId& id, const std::string& reason, Instant n
   try_form(now);
 }
 
+void Rendezvous::saw_host(const AgentId& id, uint64_t epoch) {
+  if (round_ids_.contains(id) && epoch > epoch_) superseded_ = true;
+}
+
 void Rendezvous::disconnected(const AgentId& id, Loss how, Instant now) {
   now_ = now;
   const auto it = members_.find(id);
@@ -222,8 +239,13 @@ void Rendezvous::declare_dead(const AgentId& id, bool in_round, Instant now) {
     // One that came back meanwhile is not dead.
     if (members_.at(id).disconnected) disconnected(id, Loss::kDead, now);
   } else {
-    dead_.add(id, incumbent_ ? round_ids_.contains(id) : in_round);
-    std::erase_if(missing_, [&](const Successor& agent) { return agent.id == id; });
+    const bool counts = incumbent_ ? round_ids_.contains(id) : in_round;
+    // A host loses sight of an agent before it gets here; a successor had the eyes of the lost host for a moment.
+    const bool unseen = counts && !dead_.has(id) && (incumbent_ || now >= in_sight_until_);
+    dead_.add(id, counts);
+    if (unseen) dead_.unseen.insert(id);
+    // The death of an unseen one is no news for a successor to build on: it must be able to ask again.
+    if (!dead_.unseen.contains(id)) std::erase_if(missing_, [&](const Successor& agent) { return agent.id == id; });
     tick(now);
   }
 }

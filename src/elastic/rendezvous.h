@@ -66,6 +66,9 @@ class Rendezvous {
   void failed(const AgentId& id, Generation generation, const std::vector<Failure>& failures, Instant now);
   void succeeded(const AgentId& id, Generation generation, Instant now);
   void leaving(const AgentId& id, const std::string& reason, Instant now);
+  // That agent, who need not be here, has seen a real host of this epoch. If it is of our last round, the group went on
+  // without this host, which must step down. Of others (what is left of an older group) it means nothing.
+  void saw_host(const AgentId& id, uint64_t epoch);
   // Its connection ended. It is lost if it does not come back within a moment. That it closed the connection does not
   // prove that it is dead: it may have given this host up.
   void disconnected(const AgentId& id, Loss how, Instant now);
@@ -129,6 +132,7 @@ class Rendezvous {
   bool settle_failure(Instant now);           // false: the job has ended
   std::string obstacle(Instant now) const;    // why no round can form of those who are there; empty: it can
   void admit(const MemberInfo& info, const Claim& claim, Instant now);
+  void adopt_round(const Claim& claim);  // of which this host has not heard
   void resume(Member& member, const MemberInfo& info, const Claim& claim, Instant now);
   int alive() const;  // members that count for the quorum
   void form(Instant now);
@@ -136,8 +140,13 @@ class Rendezvous {
   void end_if_all_done();
   void drop(const AgentId& id);  // it left, or is known to be dead
   void lose(const AgentId& id, Loss how, const std::string& reason, Instant now);
+  // Agents of the last round that are dead, so that nobody can count on them. Not those who died out of our sight while
+  // somebody may live there: before, they may have helped the others to go on without us.
+  int dead_count() const;
+  bool anybody_elsewhere() const;  // an agent of this group, in the round or not, is neither here nor known to be dead
   bool quorum_holds() const;
   std::vector<Successor> successors() const;
+  std::vector<Successor> worth_asking_after() const;  // agents of the last round that are no successors
   bool spans_machines() const;
   std::vector<const Member*> candidates() const;  // in rank order, leaving ones left out
   void note(Note::Kind kind, const std::string& reason, const MemberInfo* member = nullptr);
@@ -166,6 +175,7 @@ class Rendezvous {
   LostHost lost_host_;
   Instant host_fenced_{};       // after a takeover: when the lost host's workers are surely gone,
   Instant everybody_fenced_{};  // and those of every agent that has not come
+  Instant in_sight_until_{};    // and until when the lost host would have told us of whoever left it
   Duration last_uptime_{};
   std::vector<Successor> missing_;
   Instant last_missing_{};  // when an agent was last lost that may live on elsewhere

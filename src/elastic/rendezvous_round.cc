@@ -59,7 +59,7 @@ void Rendezvous::lose(const AgentId& id, Loss how, const std::string& reason, In
     drop(id);
   } else {
     const std::optional<Doorway> door = doorway(id);
-    if (in_round && door) missing_.push_back({id, member.info.host, door->address, door->port, true});
+    if (door) missing_.push_back({id, member.info.host, door->address, door->port, in_round});
     members_.erase(it);
     last_missing_ = now;
     ++details_;
@@ -130,7 +130,7 @@ std::string Rendezvous::obstacle(Instant now) const {
     return fmt::format(
         "only {} of the last {} agents answer: the others may go on without us, so this side must not (a partitioned "
         "minority)",
-        alive(), round_size_ - static_cast<int>(dead_.in_round.size()));
+        alive(), round_size_ - dead_count());
   }
   const int there = static_cast<int>(candidates().size());
   if (there < terms_.min_nodes) {
@@ -161,9 +161,24 @@ bool Rendezvous::all_in_touch(Instant since) const {
          });
 }
 
+bool Rendezvous::anybody_elsewhere() const {
+  if (static_cast<int>(dead_.in_round.size()) + alive() < round_size_) return true;
+  if (std::ranges::any_of(missing_, [&](const Successor& agent) { return !dead_.has(agent.id); })) return true;
+  if (incumbent_) return false;
+  const auto spares = std::ranges::count_if(
+      members_, [&](const auto& entry) { return entry.second.veteran && entry.second.round != round_; });
+  return static_cast<int>(dead_.spares.size()) + spares < legacy_spares_;
+}
+
+int Rendezvous::dead_count() const {
+  const size_t all = dead_.in_round.size();
+  const bool doubtful = !dead_.unseen.empty() && anybody_elsewhere();
+  return static_cast<int>(doubtful ? all - dead_.unseen.size() : all);
+}
+
 bool Rendezvous::quorum_holds() const {
   if (!terms_.needs_quorum || (round_ == 0 && incumbent_)) return true;
-  const int dead = static_cast<int>(dead_.in_round.size());
+  const int dead = dead_count();
   if (!incumbent_ && dead >= round_size_) {
     // Nobody of the last round is left, so nothing runs: the spares decide among themselves.
     const Quorum spares{legacy_spares_, static_cast<int>(dead_.spares.size()), false};
@@ -242,7 +257,7 @@ Legacy Rendezvous::legacy() const {
   legacy.epoch = epoch_;
   legacy.generation = generation_;
   legacy.round = round_;
-  const int left = round_size_ - static_cast<int>(dead_.in_round.size());
+  const int left = round_size_ - dead_count();
   legacy.round_size = round_ > 0 ? left : static_cast<int>(members_.size());
   legacy.spares = static_cast<int>(
       std::ranges::count_if(members_, [&](const auto& m) { return round_ > 0 && m.second.round != round_; }));
@@ -277,6 +292,21 @@ std::vector<Successor> Rendezvous::successors() const {
   return out;
 }
 
+// Those who leave take nothing over, but they count until they are gone: a successor must be able to find out.
+std::vector<Successor> Rendezvous::worth_asking_after() const {
+  std::vector<Successor> out;
+  for (const auto& [id, member] : members_) {
+    const std::optional<Doorway> door = doorway(id);
+    if (member.leaving && in_round(id) && door) {
+      out.push_back({id, member.info.host, door->address, door->port, true});
+    }
+  }
+  out.insert(out.end(), missing_.begin(), missing_.end());
+  std::ranges::stable_partition(out, [](const Successor& agent) { return agent.in_round; });
+  if (out.size() > kSuccessorsMax) out.resize(kSuccessorsMax);
+  return out;
+}
+
 bool Rendezvous::spans_machines() const {
   return std::ranges::any_of(
       members_, [&](const auto& entry) { return entry.second.info.machine != members_.begin()->second.info.machine; });
@@ -289,8 +319,7 @@ View Rendezvous::common_view() const {
   view.reason = reason_;
   view.provisional = !quorum_holds();
   view.successors = successors();
-  view.missing.assign(missing_.begin(),
-                      missing_.begin() + static_cast<std::ptrdiff_t>(std::min(missing_.size(), kSuccessorsMax)));
+  view.missing = worth_asking_after();
   view.master_addr = master_addr_;
   view.master_port = master_port_;
   if (phase_ == Phase::kEnded) {

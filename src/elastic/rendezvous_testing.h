@@ -51,7 +51,7 @@ constexpr Duration kHostFenced = 1s;
 class Group {
  public:
   explicit Group(const Terms& t) : machine(t, now) {}
-  Group(const Legacy& legacy, const Names& dead) : machine(legacy, lost_host(), dead_of(dead), now) {}
+  Group(const Legacy& legacy, const Names& dead) : machine(legacy, lost_host(!dead.empty()), dead_of(dead), now) {}
 
   std::optional<std::string> join(const std::string& name, const Claim& claim = {}) {
     return machine.join(info(name), claim, now);
@@ -105,6 +105,7 @@ class Group {
     c.running = c.in_round;
     c.seniority = v.seniority;
     c.restarts_used = v.legacy.restarts_used;
+    c.peers = peers_in_round(v);
     return c;
   }
   Names placed() const {
@@ -118,7 +119,8 @@ class Group {
   Generation generation() const { return machine.generation(); }
   std::string reason() const { return machine.common_view().reason; }
 
-  LostHost lost_host() const { return {id("1"), true, now - fence_after(3s)}; }
+  // Who is killed is seen to be dead at once; a host that falls silent is given up later.
+  LostHost lost_host(bool seen) const { return {id("1"), true, now - (seen ? 100ms : fence_after(3s))}; }
   static Dead dead_of(const Names& names) {
     Dead dead;
     for (const std::string& name : names) dead.in_round.insert(id(name));

@@ -32,10 +32,12 @@ const Failure* root_cause(const std::vector<Failure>& failures);
 // Counts restarts that a failure cost. Changes of membership cost nothing.
 class RestartBudget {
  public:
-  explicit RestartBudget(int max_restarts, int used = 0) : max_(max_restarts), used_(used) {}
+  explicit RestartBudget(int max_restarts, int used = 0, int quick_crashes = 0)
+      : max_(max_restarts), used_(used), quick_crashes_(quick_crashes) {}
 
   int used() const { return used_; }
   int left() const { return max_ - used_; }
+  int quick_crashes() const { return quick_crashes_; }  // in a row, for whoever keeps the budget elsewhere
 
   // A generation that ran for `uptime` failed. Returns how long to wait before the next start, or nullopt when the
   // budget is used up. The first crash restarts at once; crashes in a row after a short life back off.
@@ -44,7 +46,7 @@ class RestartBudget {
  private:
   int max_;
   int used_;
-  int quick_crashes_ = 0;
+  int quick_crashes_;
 };
 
 // A generation that lived so long was no crash loop.

@@ -52,7 +52,11 @@ struct LostHost {
 struct Dead {
   std::set<AgentId> in_round;
   std::set<AgentId> spares;
+  std::set<AgentId> unseen;  // of in_round, those that died out of our sight: see Rendezvous::dead_count()
   void add(const AgentId& id, bool was_in_round) { (was_in_round ? in_round : spares).insert(id); }
+  void forget(const AgentId& id) {
+    for (auto* set : {&in_round, &spares, &unseen}) set->erase(id);
+  }
   bool has(const AgentId& id) const { return in_round.contains(id) || spares.contains(id); }
 };
 
@@ -74,7 +78,7 @@ struct View {
   bool host_in_round = false;
   // The oldest agents, host included, in the order in which they take over.
   std::vector<Successor> successors;
-  std::vector<Successor> missing;  // agents of the last round that may live elsewhere
+  std::vector<Successor> missing;  // agents of the last round that are leaving, or may live elsewhere
 
   // kEnded
   bool succeeded = false;
@@ -97,6 +101,18 @@ struct Claim {
   bool succeeded = false;  // its workers of that round all ended well
   uint64_t seniority = 0;
   int restarts_used = 0;
+  std::vector<Successor> peers;  // the agents of that round that it knows of, itself among them
 };
+
+// Those agents, as the view names them.
+inline std::vector<Successor> peers_in_round(const View& view) {
+  std::vector<Successor> peers;
+  for (const auto* list : {&view.successors, &view.missing}) {
+    for (const Successor& agent : *list) {
+      if (agent.in_round) peers.push_back(agent);
+    }
+  }
+  return peers;
+}
 
 }  // namespace rubato::elastic

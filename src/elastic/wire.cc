@@ -61,26 +61,6 @@ Legacy read_legacy(const json& j) {
   return l;
 }
 
-json claim_json(const Claim& c) {
-  return {{"epoch", c.epoch},           {"generation", c.generation}, {"round", c.round},
-          {"round_size", c.round_size}, {"in_round", c.in_round},     {"running", c.running},
-          {"succeeded", c.succeeded},   {"seniority", c.seniority},   {"restarts_used", c.restarts_used}};
-}
-
-Claim read_claim(const json& j) {
-  Claim c;
-  c.epoch = number<uint64_t>(j, "epoch");
-  c.generation = number<uint64_t>(j, "generation");
-  c.round = number<uint64_t>(j, "round");
-  c.round_size = number<int>(j, "round_size");
-  c.in_round = j.at("in_round").get<bool>();
-  c.running = j.at("running").get<bool>();
-  c.succeeded = j.at("succeeded").get<bool>();
-  c.seniority = number<uint64_t>(j, "seniority");
-  c.restarts_used = number<int>(j, "restarts_used");
-  return c;
-}
-
 json successors_json(const std::vector<Successor>& agents) {
   json list = json::array();
   for (const Successor& s : agents) {
@@ -102,6 +82,34 @@ std::vector<Successor> read_successors(const json& list) {
     agents.push_back(std::move(s));
   }
   return agents;
+}
+
+json claim_json(const Claim& c) {
+  return {{"epoch", c.epoch},
+          {"generation", c.generation},
+          {"round", c.round},
+          {"round_size", c.round_size},
+          {"in_round", c.in_round},
+          {"running", c.running},
+          {"succeeded", c.succeeded},
+          {"seniority", c.seniority},
+          {"restarts_used", c.restarts_used},
+          {"peers", successors_json(c.peers)}};
+}
+
+Claim read_claim(const json& j) {
+  Claim c;
+  c.epoch = number<uint64_t>(j, "epoch");
+  c.generation = number<uint64_t>(j, "generation");
+  c.round = number<uint64_t>(j, "round");
+  c.round_size = number<int>(j, "round_size");
+  c.in_round = j.at("in_round").get<bool>();
+  c.running = j.at("running").get<bool>();
+  c.succeeded = j.at("succeeded").get<bool>();
+  c.seniority = number<uint64_t>(j, "seniority");
+  c.restarts_used = number<int>(j, "restarts_used");
+  c.peers = read_successors(j.at("peers"));
+  return c;
 }
 
 json view_json(const View& v, Instant now) {
@@ -153,11 +161,8 @@ struct Encoder {
   json operator()(const Leave& m) const { return {{"type", "leave"}, {"reason", m.reason}}; }
   json operator()(const Beat& m) const { return {{"type", "beat"}, {"sent_us", m.sent_us}, {"age_us", m.age_us}}; }
   json operator()(const Where& m) const {
-    return {{"type", "where"},
-            {"epoch", m.epoch},
-            {"round", m.round},
-            {"incumbent", m.incumbent},
-            {"seniority", m.seniority}};
+    return {{"type", "where"},          {"epoch", m.epoch},         {"round", m.round},
+            {"incumbent", m.incumbent}, {"seniority", m.seniority}, {"from", m.from.value}};
   }
   json operator()(const View& m) const { return view_json(m, now); }
   json operator()(const Refused& m) const { return {{"type", "refused"}, {"reason", m.reason}}; }
@@ -188,7 +193,7 @@ Message read_message(const json& j, Instant now) {
   }
   if (type == "where") {
     return Where{number<uint64_t>(j, "epoch"), number<uint64_t>(j, "round"), j.at("incumbent").get<bool>(),
-                 number<uint64_t>(j, "seniority")};
+                 number<uint64_t>(j, "seniority"), AgentId{j.at("from").get<std::string>()}};
   }
   if (type == "view") return read_view(j, now);
   if (type == "refused") return Refused{j.at("reason").get<std::string>()};

@@ -46,6 +46,7 @@ struct Where {
   Generation round = 0;    // the last one that it knows of
   bool incumbent = false;  // it hosted that round
   uint64_t seniority = 0;
+  AgentId from;
 };
 bool outranks(const Where& a, const Where& b);
 

@@ -39,6 +39,7 @@ Claim some_claim() {
   claim.succeeded = true;
   claim.seniority = 4;
   claim.restarts_used = 2;
+  claim.peers = {{AgentId{"p"}, "node3", "10.0.0.3", 4000, true}};
   return claim;
 }
 
@@ -108,7 +109,7 @@ std::vector<Message> one_of_each() {
           some_view(),
           Refused{"no room"},
           Moved{"node2", 4000, 4, 3},
-          Where{4, 3, true, 2}};
+          Where{4, 3, true, 2, AgentId{"w"}}};
 }
 
 template <class T>
@@ -184,6 +185,8 @@ TEST(Wire, AJoinKeepsTheMemberAndItsClaim) {
   EXPECT_EQ(back.claim.round_size, 5);
   EXPECT_TRUE(back.claim.in_round && back.claim.running && back.claim.succeeded);
   EXPECT_EQ(back.claim.seniority, 4u);
+  ASSERT_EQ(back.claim.peers.size(), 1u);
+  EXPECT_EQ(back.claim.peers[0].address, "10.0.0.3");
   EXPECT_EQ(back.claim.restarts_used, 2);
 }
 
@@ -233,7 +236,8 @@ TEST(Wire, SmallMessagesKeepTheirFields) {
   EXPECT_EQ(round_trip(Refused{"no"}).reason, "no");
   EXPECT_EQ(round_trip(Beat{123456789, 42}).sent_us, 123456789);
   EXPECT_EQ(round_trip(Beat{123456789, 42}).age_us, 42);
-  const Where where = round_trip(Where{4, 3, true, 2});
+  const Where where = round_trip(Where{4, 3, true, 2, AgentId{"w"}});
+  EXPECT_EQ(where.from.value, "w");
   EXPECT_EQ(where.epoch, 4u);
   EXPECT_EQ(where.round, 3u);
   EXPECT_TRUE(where.incumbent);

@@ -69,6 +69,7 @@ struct LaunchSpec {
   // Restarts and ends.
   int max_restarts = 0;
   Duration grace = 30s;
+  std::string notice_file;   // that says, once it is there, when this machine goes away; empty: none
   std::vector<int> signals;  // that are forwarded; filled with SIGTERM, SIGINT, SIGHUP, SIGQUIT when none were named
 
   // Output.

@@ -233,7 +233,8 @@ TEST(AgentsChaos, EtcdGroupsAreSafeAndEndWell) { run_seeds(Backend::kEtcd, 1000)
 
 // Beyond the range above; each showed a bug of its own.
 TEST(AgentsChaos, SeedsThatOnceFailed) {
-  for (const uint64_t seed : {1619, 2026}) EXPECT_EQ(Chaos(seed, Backend::kEmbedded).run(), "") << "seed " << seed;
+  for (const uint64_t seed : {1619, 2026, 2829, 4104, 4407, 4441, 5083})
+    EXPECT_EQ(Chaos(seed, Backend::kEmbedded).run(), "") << "seed " << seed;
   for (const uint64_t seed : {3131}) EXPECT_EQ(Chaos(seed, Backend::kEtcd).run(), "") << "seed " << seed;
 }
 

@@ -1,6 +1,7 @@
 // What the agents do in each event of the fault table, in virtual time.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "sim/agents_testing.h"
@@ -192,6 +193,137 @@ TEST(Agents, AWorkerThatIgnoresTheSignalIsKilledAfterTheGrace) {
   ASSERT_TRUE(group.sim.simulator.run_until([&] { return group.all_ended(); }, group.sim.now() + 20s));
   EXPECT_GE(group.sim.now() - signalled, 5s - 1ms);
   EXPECT_LT(group.sim.now() - signalled, 6s);
+}
+
+// Three that train; the workers on node2 to `last` take `saving` from SIGTERM to their end (nullopt: they never end).
+struct NoticeGroup : AgentGroup {
+  NoticeGroup(uint64_t seed, std::optional<Duration> saving, NodeId last = 2) : AgentGroup(seed, 3, noticing_spec()) {
+    sim.workers.behaviour = [saving, last](const SpawnSpec&, const WorkerRecord& worker, Random&) {
+      WorkerModel model = endless();
+      model.talks = false;  // one that saves needs no peers
+      if (worker.machine >= 2 && worker.machine <= last) model.sigterm_delay = saving;
+      return model;
+    };
+    start_all();
+    EXPECT_TRUE(run_until_training(3, 1, 5s)) << words();
+  }
+  static LaunchSpec noticing_spec() {
+    LaunchSpec spec = elastic_spec(1, 3);
+    spec.notice_file = "/run/notice";
+    spec.grace = 5s;
+    return spec;
+  }
+  void write_notice(std::string_view text) {
+    noticed = sim.now();
+    sim.machine(2).disk().write("/run/notice", text);
+  }
+  bool lives() const {
+    return std::ranges::any_of(sim.workers.live(), [](const auto& entry) { return entry.second.machine == 2; });
+  }
+  // How long its worker lived on after the notice; the others must go on without it.
+  Duration lived_on() {
+    EXPECT_TRUE(run_until_training(2, 2, 90s)) << words();
+    EXPECT_EQ(agent(1).exit_code(), 128 + SIGTERM) << words();
+    EXPECT_TRUE(broken.empty()) << broken.front();
+    Instant last{};
+    for (const WorkerRecord& worker : sim.workers.past()) {
+      if (worker.machine == 2) last = std::max(last, worker.stopped.value_or(Instant{}));
+    }
+    return last - noticed;
+  }
+  Instant noticed{};
+};
+
+TEST(Notice, WorkersHaveUntilTheDeadlineToSaveAndTheOthersGoOn) {
+  NoticeGroup group(17, 40s);  // longer than the grace
+  group.write_notice(R"({"in": "60s"})");
+  group.sim.simulator.run_for(2s);
+  EXPECT_EQ(group.training(), 1) << "the others wait for the one that saves" << group.words();
+  const Duration time = group.lived_on();
+  EXPECT_GE(time, 40s);
+  EXPECT_LT(time, 42s);
+  EXPECT_NE(group.words().find("notice in /run/notice: this machine goes away at "), std::string::npos);
+}
+
+TEST(Notice, WorkersThatStayAreKilledShortlyBeforeTheDeadline) {
+  NoticeGroup group(18, std::nullopt);
+  const WallTime deadline = group.sim.machine(2).clock().wall() + 60s;
+  group.write_notice(format_time(deadline));
+  const Duration time = group.lived_on();
+  EXPECT_GT(time, 57s);
+  EXPECT_LT(time, 59s);
+}
+
+TEST(Notice, ThatCannotBeMadeOutGivesTheGrace) {
+  NoticeGroup group(19, std::nullopt);
+  group.write_notice("soon");
+  const Duration time = group.lived_on();
+  EXPECT_GE(time, 5s);
+  EXPECT_LT(time, 8s);
+  EXPECT_NE(group.words().find("it cannot be made out when"), std::string::npos) << group.words();
+}
+
+TEST(Notice, ThatIsBeingWrittenIsReadAMomentLater) {
+  NoticeGroup group(20, 40s);
+  group.write_notice("");
+  group.sim.simulator.run_for(1s);
+  group.write_notice("60s");
+  EXPECT_GE(group.lived_on(), 39s) << group.words();
+}
+
+TEST(Notice, ASignalAfterItTakesNoTimeAway) {
+  NoticeGroup group(21, std::nullopt);
+  group.write_notice("60s");
+  group.sim.simulator.run_for(2s);
+  group.signal(1, SIGTERM);
+  group.sim.simulator.run_for(20s);
+  EXPECT_TRUE(group.lives()) << group.words();
+  group.signal(1, SIGTERM);  // but a second one does
+  group.sim.simulator.run_for(1s);
+  EXPECT_FALSE(group.lives()) << group.words();
+  group.lived_on();
+}
+
+TEST(Notice, IsReadWithTheSignalThatComesWithIt) {
+  NoticeGroup group(22, 40s);
+  group.write_notice("60s");
+  group.signal(1, SIGTERM);
+  EXPECT_GE(group.lived_on(), 40s) << group.words();
+}
+
+// The first one's leaving stops the other's workers, with the grace only; then the other gets its notice.
+TEST(Notice, ToTwoMachinesAtOnceGivesBothTheirTime) {
+  NoticeGroup group(25, 40s, 3);
+  group.write_notice("60s");
+  group.sim.machine(3).disk().write("/run/notice", "60s");
+  ASSERT_TRUE(group.run_until_training(1, 2, 90s)) << group.words();
+  for (const WorkerRecord& worker : group.sim.workers.past()) {
+    EXPECT_GE(*worker.stopped - group.noticed, worker.machine == 1 ? 0s : 40s) << group.words();
+  }
+  EXPECT_EQ(group.sim.workers.past().size(), 3u) << group.words();
+  EXPECT_TRUE(group.broken.empty()) << group.broken.front();
+}
+
+TEST(Notice, OfAnAgentIsKnownToTheHostThatTakesOver) {
+  NoticeGroup group(24, 40s);
+  group.write_notice("60s");
+  group.sim.simulator.run_for(5s);
+  group.agent(0).kill();  // the host
+  ASSERT_TRUE(group.run_until_training(1, 2, 60s)) << group.words();
+  group.sim.simulator.run_for(10s);
+  EXPECT_EQ(group.training(), 1) << group.words();
+  EXPECT_EQ(group.words().find("generation 3: 2 agents"), std::string::npos) << group.words();
+  EXPECT_TRUE(group.broken.empty()) << group.broken.front();
+}
+
+TEST(Notice, BeforeTheStartKeepsTheAgentFromJoining) {
+  AgentGroup group(23, 1, NoticeGroup::noticing_spec());
+  group.sim.machine(1).disk().write("/run/notice", "");
+  group.start(1);
+  group.sim.simulator.run_for(1s);
+  EXPECT_EQ(group.agent(0).exit_code(), 128 + SIGTERM) << group.words();
+  EXPECT_TRUE(group.sim.workers.past().empty());
+  EXPECT_NE(group.words().find("this machine goes away; not starting"), std::string::npos) << group.words();
 }
 
 TEST(Agents, AnAgentTooManyWaitsAsASpareAndTakesAFreePlace) {

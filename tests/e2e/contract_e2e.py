@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 
 import harness
 from harness import PYTHON, SCRIPTS, TORCHRUN_STREAMS, free_port, wait_until
@@ -308,6 +309,30 @@ class Contract(harness.Case):
     def test_grace_ends_with_a_kill(self):
         agent = self.signalled(signal.SIGTERM, "ignore", "--grace", "1s")
         self.assertEqual({line["signal"] for line in agent.events("exit")}, {signal.SIGKILL})
+
+    def noticing(self):
+        """An agent whose worker takes three seconds to save, which is more than its grace."""
+        return self.agent("--standalone", "--grace", "1s", "--notice", self.folder / "notice",
+                          SCRIPTS / "on_signal.py", self.folder, "save", 3)
+
+    def test_notice_gives_the_time_until_its_deadline(self):
+        agent = self.noticing()
+        wait_until(lambda: (self.folder / "ready.0").exists(), agent.story)
+        deadline = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 60))
+        self.order("notice", json.dumps({"action": "terminate", "time": deadline}))
+        self.assertEqual(agent.finish(), -signal.SIGTERM, agent.story())
+        self.assertEqual((self.folder / "saved.0").read_text(), "SIGTERM")
+        notice = agent.wait_for("notice")
+        self.assertEqual((notice["deadline"][:19] + "Z", notice["problem"]), (deadline, ""))
+        self.assertGreater(notice["grace"], 10)
+        self.assertIn(f"notice in {self.folder}/notice: this machine goes away at", agent.stderr)
+
+    def test_notice_that_is_there_before_the_start(self):
+        self.order("notice", "90s")
+        agent = self.noticing()
+        self.assertEqual(agent.finish(), -signal.SIGTERM, agent.story())
+        self.assertEqual(agent.events("spawn"), [])
+        self.assertIn("not starting", agent.stderr)
 
     def test_empty_chroot(self):
         """The release binary needs nothing of the system it runs on."""

@@ -1,7 +1,7 @@
 """A worker that reacts to SIGTERM and SIGINT in a chosen way.
 
-usage: on_signal.py FOLDER save|ignore
-  save    takes half a second to write FOLDER/saved.RANK, then exits with 0
+usage: on_signal.py FOLDER save|ignore [SECONDS]
+  save    takes SECONDS (0.5) to write FOLDER/saved.RANK, then exits with 0
   ignore  goes on
 FOLDER/ready.RANK tells that the handlers are there.
 """
@@ -12,10 +12,11 @@ import time
 from pathlib import Path
 
 folder, how, rank = Path(sys.argv[1]), sys.argv[2], os.environ["RANK"]
+seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 0.5
 
 
 def save(number, frame):
-    time.sleep(0.5)
+    time.sleep(seconds)
     (folder / f"saved.{rank}").write_text(signal.Signals(number).name)
     sys.exit(0)
 

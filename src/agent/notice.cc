@@ -1,0 +1,145 @@
+#include "agent/notice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/text.h"
+
+namespace rubato::agent {
+
+namespace {
+
+using Json = nlohmann::json;
+using std::chrono::microseconds;
+
+constexpr std::string_view kTimeForm = "a time such as 2026-11-15T12:00:30Z";
+constexpr std::string_view kDurationForm = "a duration such as 90s";
+
+Notice unclear(std::string problem) { return Notice{std::nullopt, std::move(problem)}; }
+
+// Takes the front of a text apart; once something was not as expected, it stays failed.
+class Reader {
+ public:
+  explicit Reader(std::string_view text) : rest_(text) {}
+
+  int digits(size_t count) {
+    int value = 0;
+    for (size_t i = 0; i < count; ++i) value = value * 10 + (one_of("0123456789") - '0');
+    return value;
+  }
+  char one_of(std::string_view allowed) {
+    ok_ = ok_ && !rest_.empty() && allowed.find(rest_.front()) != std::string_view::npos;
+    if (!ok_) return allowed.front();
+    const char c = rest_.front();
+    rest_.remove_prefix(1);
+    return c;
+  }
+  bool next_is(char c) const { return ok_ && rest_.starts_with(c); }
+  bool next_is_digit() const { return ok_ && !rest_.empty() && rest_.front() >= '0' && rest_.front() <= '9'; }
+  bool done() const { return ok_ && rest_.empty(); }
+
+ private:
+  std::string_view rest_;
+  bool ok_ = true;
+};
+
+microseconds read_fraction(Reader& reader) {
+  microseconds fraction{};
+  microseconds place = 100ms;
+  reader.one_of(".");
+  do {
+    fraction += place * reader.digits(1);
+    place /= 10;
+  } while (reader.next_is_digit());
+  return fraction;
+}
+
+std::chrono::minutes read_offset(Reader& reader) {
+  const char sign = reader.one_of("Zz+-");
+  if (sign == 'Z' || sign == 'z') return 0min;
+  const std::chrono::hours hours(reader.digits(2));
+  reader.one_of(":");
+  const std::chrono::minutes offset = hours + std::chrono::minutes(reader.digits(2));
+  return sign == '-' ? -offset : offset;
+}
+
+// RFC 3339, section 5.6.
+std::optional<WallTime> parse_time(std::string_view text) {
+  Reader reader(text);
+  const std::chrono::year year(reader.digits(4));
+  reader.one_of("-");
+  const std::chrono::month month(static_cast<unsigned>(reader.digits(2)));
+  reader.one_of("-");
+  const std::chrono::day day(static_cast<unsigned>(reader.digits(2)));
+  reader.one_of("Tt ");
+  const int hour = reader.digits(2);
+  reader.one_of(":");
+  const int minute = reader.digits(2);
+  reader.one_of(":");
+  const int second = reader.digits(2);
+  const microseconds fraction = reader.next_is('.') ? read_fraction(reader) : 0us;
+  const std::chrono::minutes offset = read_offset(reader);
+  const std::chrono::year_month_day date(year, month, day);
+  // 60 is a leap second.
+  if (!reader.done() || !date.ok() || hour > 23 || minute > 59 || second > 60) return std::nullopt;
+  return std::chrono::sys_days(date) + std::chrono::hours(hour) + std::chrono::minutes(minute) +
+         std::chrono::seconds(second) + fraction - offset;
+}
+
+WallTime after(WallTime written, Duration duration) {
+  return written + std::chrono::duration_cast<microseconds>(duration);
+}
+
+Notice read_object(const Json& object, WallTime written) {
+  for (const char* name : {"deadline", "time"}) {
+    if (!object.contains(name)) continue;
+    const Json& value = object[name];
+    const auto time = value.is_string() ? parse_time(value.get<std::string>()) : std::nullopt;
+    return time ? Notice{time, ""} : unclear(fmt::format("its \"{}\" is not {}", name, kTimeForm));
+  }
+  if (object.contains("in")) {
+    const Json& value = object["in"];
+    const std::string text = value.is_string() ? value.get<std::string>() : value.is_number() ? value.dump() : "";
+    const std::optional<Duration> duration = parse_duration(text);
+    return duration ? Notice{after(written, *duration), ""}
+                    : unclear(fmt::format("its \"in\" is not {}", kDurationForm));
+  }
+  if (object.contains("action")) return {};
+  return unclear("it has none of \"deadline\", \"time\" and \"in\"");
+}
+
+}  // namespace
+
+Notice parse_notice(std::string_view text, WallTime written) {
+  text = trim(text);
+  if (text.empty()) return {};
+  if (text.starts_with('{')) {
+    const Json object = Json::parse(text, nullptr, false);
+    return object.is_object() ? read_object(object, written) : unclear("it is not whole as JSON");
+  }
+  if (const auto time = parse_time(text)) return {time, ""};
+  if (const auto duration = parse_duration(text)) return {after(written, *duration), ""};
+  return unclear(fmt::format("it holds neither {}, nor {}, nor JSON with one", kTimeForm, kDurationForm));
+}
+
+Duration time_to_end(const Notice& notice, WallTime now, Duration grace) {
+  if (!notice.deadline) return grace;
+  // Times of other centuries do not fit into nanoseconds.
+  constexpr microseconds kLongest = std::chrono::hours(24 * 365);
+  const Duration left = std::clamp(*notice.deadline - now, 0us, kLongest);
+  return std::max<Duration>(left - kNoticeMargin, 0s);
+}
+
+std::string describe(const Notice& notice, WallTime now) {
+  if (!notice.problem.empty()) return "this machine goes away, but it cannot be made out when: " + notice.problem;
+  if (!notice.deadline) return "this machine goes away";
+  const std::string time = format_time(*notice.deadline);
+  const microseconds left = *notice.deadline - now;
+  if (std::chrono::abs(left) >= 24h) return fmt::format("this machine goes away at {}", time);
+  const std::string when = left < 0s ? format_duration(-left) + " ago" : "in " + format_duration(left);
+  return fmt::format("this machine goes away at {} UTC ({})", time.substr(11, 8), when);
+}
+
+}  // namespace rubato::agent

@@ -1,0 +1,39 @@
+// DaemonWorld: the real World of a head or an agent, with a log on standard error, which is its daemon.log.
+#pragma once
+
+#include <string>
+
+#include "core/log.h"
+#include "os/files.h"
+#include "os/machine.h"
+#include "os/network.h"
+#include "os/processes.h"
+#include "os/runtime.h"
+#include "os/signals.h"
+#include "world/world.h"
+
+namespace rubato::cli {
+
+class DaemonWorld {
+ public:
+  explicit DaemonWorld(const std::string& name);
+
+  // Runs it to its end; an Error is logged and becomes the exit code.
+  int run(Task<int> main);
+
+  const os::EnvironmentMap environment;
+  const MachineFacts machine;
+  const std::string program;  // the path of this binary
+  const std::string version;
+  os::Runtime runtime;
+  os::RealProcesses processes;
+  os::RealNetwork network;
+  os::RealFiles files;
+  os::RealConsole console;
+  os::Signals signals;
+  Random random;
+  World world;
+  Log log;
+};
+
+}  // namespace rubato::cli

@@ -1,0 +1,170 @@
+// A head on the real machine. All deciding is in src/head and below; this ties it to os.
+#include "cli/head_command.h"
+
+#include <nlohmann/json.hpp>
+
+#include "cli/daemon_world.h"
+#include "core/text.h"
+#include "head/api.h"
+#include "os/certificates.h"
+#include "os/daemons.h"
+#include "os/etcd_journal.h"
+#include "os/etcd_store.h"
+#include "os/http_server.h"
+#include "os/secret.h"
+#include "os/sqlite_journal.h"
+#include "provider/local_provider.h"
+
+namespace rubato::cli {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr Duration kHeartbeat = 3s;
+
+// The ports that the head before had, so that those who know them find this one; zero when there was none.
+struct Ports {
+  uint16_t api = 0;
+  uint16_t agents = 0;
+};
+
+Ports ports_before(Files& files, const std::string& head_file) {
+  const json document = json::parse(files.read(head_file).value_or(""), nullptr, false);
+  Ports ports;
+  if (!document.is_object()) return ports;
+  ports.api = document.value("/api/port"_json_pointer, uint16_t{0});
+  ports.agents = document.value("/agents/port"_json_pointer, uint16_t{0});
+  return ports;
+}
+
+// At the port that was asked for, or at any when somebody else has it by now.
+template <class Make>
+auto at_port(uint16_t wanted, Make make) {
+  try {
+    return make(wanted);
+  } catch (const Error& error) {
+    if (wanted == 0 || error.code != ErrorCode::kConflict) throw;
+    return make(uint16_t{0});
+  }
+}
+
+TlsFiles identity_of(const std::string& dir) {
+  TlsFiles files;
+  files.use_tls = true;
+  files.ca = dir + "/ca.pem";
+  files.certificate = dir + "/head.pem";
+  files.key = dir + "/head.key";
+  return files;
+}
+
+struct OpenJournal {
+  std::unique_ptr<Store> store;  // the etcd behind it, if any
+  std::unique_ptr<Journal> journal;
+};
+
+Task<OpenJournal> open_journal(DaemonWorld& daemon, std::string dir, std::string cluster, std::string store) {
+  OpenJournal open;
+  if (store.empty()) {
+    open.journal = co_await os::SqliteJournal::open(daemon.runtime, dir + "/journal.db");
+    co_return open;
+  }
+  std::vector<Endpoint> endpoints;
+  const std::string_view hosts = strip_prefix(store, "etcd://").value_or(store);
+  for (const std::string_view text : split(hosts, ',')) endpoints.push_back(parse_endpoint(text, 2379));
+  open.store = std::make_unique<os::EtcdStore>(daemon.network, daemon.runtime, std::move(endpoints), TlsFiles{});
+  std::string prefix = "/rubato/" + cluster;
+  open.journal = co_await os::EtcdJournal::open(*open.store, daemon.runtime, std::move(prefix), daemon.random.hex(16));
+  co_return open;
+}
+
+provider::LocalSettings local_settings(const DaemonWorld& daemon, const std::string& dir, const std::string& cluster) {
+  provider::LocalSettings settings;
+  settings.cluster = cluster;
+  settings.folder = dir;
+  settings.program = daemon.program;
+  for (const auto& [name, value] : daemon.environment) settings.env.push_back(name + "=" + value);
+  settings.issue = [dir](const NodeId& node, const std::string& folder) {
+    TlsFiles files;
+    files.use_tls = true;
+    files.ca = dir + "/ca.pem";
+    files.certificate = folder + "/node.pem";
+    files.key = folder + "/node.key";
+    os::issue_certificate(dir, "node/" + node.value, {}, files.certificate, files.key);
+    return files;
+  };
+  return settings;
+}
+
+std::string head_document(const MachineFacts& machine, const HttpServer& api, const Listener& agents, uint64_t epoch) {
+  const json document = {{"pid", machine.pid},
+                         {"api", {{"host", "127.0.0.1"}, {"port", api.port()}}},
+                         {"agents", {{"host", "127.0.0.1"}, {"port", agents.port()}}},
+                         {"epoch", epoch}};
+  return document.dump() + "\n";
+}
+
+Task<void> serve_api(HttpServer& server, head::Api& api) {
+  HttpHandler handler = [&api](ServerRequest request) { return api.handle(std::move(request)); };
+  co_await server.serve(std::move(handler));
+}
+
+Task<int> until_shutdown(head::Controller& controller, Listener& listener) {
+  co_await controller.run(listener);
+  co_return 0;
+}
+
+// SIGTERM: this head ends, its agents and their workers go on and wait for the next one.
+Task<int> until_signal(Channel<int>& signals) {
+  (void)co_await signals.pop();
+  co_return 0;
+}
+
+Task<int> run_head(DaemonWorld& daemon, std::string dir) {
+  const HeadSettings wanted = read_head_settings(dir);
+  const std::string cluster = dir.substr(dir.rfind('/') + 1);
+  const std::string head_file = dir + "/head/head.json";
+  const Ports before = ports_before(daemon.files, head_file);
+
+  ChannelKey key;
+  key.identity = identity_of(dir);
+  // Nodes in namespaces of their own come over a bridge; agents prove themselves by certificate in any case.
+  const std::string agents_host = wanted.isolated ? "" : "127.0.0.1";
+  const auto listener = at_port(before.agents, [&](uint16_t port) {
+    return daemon.network.listen(Endpoint{agents_host, port}, key, kHeartbeat);
+  });
+  const auto server = at_port(before.api, [&](uint16_t port) {
+    return os::make_http_server(daemon.runtime, Endpoint{"127.0.0.1", port}, TlsFiles{}, HttpLimits{}, daemon.log);
+  });
+
+  const OpenJournal journal = co_await open_journal(daemon, dir, cluster, wanted.store);
+  os::RealDaemons daemons;
+  provider::LocalProvider provider(daemon.world, daemons, local_settings(daemon, dir, cluster));
+  head::HeadSettings settings;
+  settings.folder = dir;
+  settings.version = daemon.version;
+  settings.heartbeat = kHeartbeat;
+  settings.agents = Endpoint{"127.0.0.1", listener->port()};
+  Metrics metrics;
+  head::Controller controller(daemon.world, *journal.journal, provider, settings, metrics, daemon.log);
+  co_await controller.recover();
+  head::Api api(daemon.world, controller, metrics, os::read_secret(dir + "/token"));
+
+  Scope scope(daemon.runtime);
+  scope.spawn(serve_api(*server, api));
+  daemon.files.write_atomically(head_file, head_document(daemon.machine, *server, *listener, controller.state().epoch));
+  Task<int> shutdown = until_shutdown(controller, *listener);
+  Task<int> signal = until_signal(daemon.signals.channel());
+  (void)co_await race(daemon.runtime, std::move(shutdown), std::move(signal));
+  if (controller.state().shutting_down && controller.state().nodes.empty()) daemon.files.remove_tree(head_file);
+  co_return 0;
+}
+
+}  // namespace
+
+int head_command(const std::string& dir) {
+  DaemonWorld daemon("head");
+  return daemon.run(run_head(daemon, dir));
+}
+
+}  // namespace rubato::cli

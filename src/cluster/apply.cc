@@ -1,0 +1,334 @@
+#include "cluster/apply.h"
+
+#include <algorithm>
+
+#include "cluster/observed.h"
+
+namespace rubato::cluster {
+
+namespace {
+
+constexpr size_t kFailuresMax = 64;
+// A node that lived so long did not fail because of its type.
+constexpr Duration kYoungDeath = 10s;
+constexpr Duration kTypeBackoffFirst = 500ms;
+constexpr Duration kTypeBackoffMax = 60s;
+// A node that did not answer in time is left out of that job for so long.
+constexpr Duration kShunned = 60s;
+
+Job* job_at(State& state, const JobId& id) {
+  const auto it = state.jobs.find(id);
+  return it == state.jobs.end() ? nullptr : &it->second;
+}
+
+Node* node_at(State& state, const NodeId& id) {
+  const auto it = state.nodes.find(id);
+  return it == state.nodes.end() ? nullptr : &it->second;
+}
+
+// Whether workers that were there may still be alive.
+bool may_hold_workers(const State& state, const Seat& seat) {
+  const auto it = state.nodes.find(seat.node);
+  return it != state.nodes.end() && it->second.agent == seat.agent &&
+         (it->second.phase == NodePhase::kUp || it->second.phase == NodePhase::kDraining);
+}
+
+void enter(Job& job, JobPhase phase, WallTime time) {
+  if (job.phase == phase) return;
+  job.phase = phase;
+  job.since = time;
+}
+
+// Brings the indexes of the state up to date with one job. `before`: the nodes it was on.
+void reindex(State& state, const Job& job, const std::set<NodeId>& before) {
+  for (const NodeId& node : before) {
+    const auto it = state.jobs_on.find(node);
+    if (it == state.jobs_on.end()) continue;
+    it->second.erase(job.id);
+    if (it->second.empty()) state.jobs_on.erase(it);
+  }
+  for (const Seat& seat : job.seats) state.jobs_on[seat.node].insert(job.id);
+  for (const auto& [node, workers] : job.leaving) state.jobs_on[node].insert(job.id);
+  state.queued.erase(job.id);
+  state.active.erase(job.id);
+  // A queued job whose old workers are still going away needs care as well.
+  if (job.phase == JobPhase::kQueued) state.queued.insert(job.id);
+  if (!ended(job.phase) && (job.phase != JobPhase::kQueued || !job.leaving.empty())) state.active.insert(job.id);
+}
+
+std::set<NodeId> nodes_of(const Job& job) {
+  std::set<NodeId> nodes;
+  for (const Seat& seat : job.seats) nodes.insert(seat.node);
+  for (const auto& [node, workers] : job.leaving) nodes.insert(node);
+  return nodes;
+}
+
+// The seats it had go, but for what `kept` still needs of them.
+void vacate(const State& state, Job& job, const std::vector<Seat>& kept) {
+  for (const Seat& seat : job.seats) {
+    if (!may_hold_workers(state, seat) || job.done.contains(seat.node)) continue;
+    // Some may be leaving already: a seat that shrinks twice still holds all that it began with.
+    int& left = job.leaving[seat.node];
+    left += seat.workers;
+    for (const Seat& keep : kept) {
+      if (keep.node == seat.node) left -= keep.workers;
+    }
+    if (left <= 0) job.leaving.erase(seat.node);
+  }
+}
+
+void forget_oldest(State& state) {
+  while (state.ended_jobs.size() > kEndedMax) {
+    const JobId oldest = state.ended_jobs.front();
+    state.ended_jobs.erase(state.ended_jobs.begin());
+    if (const Job* job = job_at(state, oldest)) {
+      if (!job->request_id.empty()) state.requests.erase(job->request_id);
+      state.jobs.erase(oldest);
+    }
+  }
+}
+
+struct Applier {
+  State& state;
+  const uint64_t offset;
+  const WallTime time;
+
+  void operator()(const HeadStarted& e) {
+    state.epoch = e.epoch;
+    state.head_version = e.version;
+    state.head_pid = e.pid;
+    state.head_since = time;
+    // The shutdown before is complete: whoever starts a head now wants a cluster, and will say which.
+    if (state.shutting_down && state.nodes.empty() && state.active.empty() && state.queued.empty()) {
+      state.shutting_down = false;
+      state.spec.reset();
+      state.spec_text.clear();
+    }
+  }
+  void operator()(const ClusterConfigured& e) {
+    state.spec = e.spec;
+    state.spec_text = e.text;
+    state.shutting_down = false;
+    state.health.clear();
+  }
+  void operator()(const ShutdownRequested&) { state.shutting_down = true; }
+
+  void operator()(const NodeRequested& e) {
+    Node node;
+    node.id = e.node;
+    node.type = e.type;
+    node.hash = e.hash;
+    node.requested = node.since = time;
+    node.changed = offset;
+    node.reason = e.why;
+    state.nodes[e.node] = node;
+    ++state.next_node[e.type];
+  }
+  void operator()(const NodeCreated& e) {
+    Node* node = node_at(state, e.node);
+    if (node && node->phase == NodePhase::kRequested) move(*node, NodePhase::kStarting, "");
+  }
+  void operator()(const NodeFailed& e) {
+    if (Node* node = node_at(state, e.node)) lose(*node, e.error, true);
+  }
+  void operator()(const NodeJoined& e) {
+    Node* node = node_at(state, e.node);
+    // One that is given up stays given up, however late its agent speaks.
+    if (!node || node->phase == NodePhase::kLost || node->phase == NodePhase::kRemoving) return;
+    if (node->agent != e.agent) drop_workers(*node);
+    node->agent = e.agent;
+    node->info = e.info;
+    node->resources = e.resources;
+    if (node->phase != NodePhase::kDraining) move(*node, NodePhase::kUp, "");
+    state.last_join = time;
+  }
+  void operator()(const NodeLost& e) {
+    Node* node = node_at(state, e.node);
+    if (!node || node->phase == NodePhase::kRemoving) return;  // that is how it goes
+    // One that drained had lived.
+    lose(*node, e.reason, node->phase != NodePhase::kDraining && time - node->since < kYoungDeath);
+  }
+  void operator()(const NodeDraining& e) {
+    Node* node = node_at(state, e.node);
+    if (node && node->phase != NodePhase::kRemoving) move(*node, NodePhase::kDraining, e.reason);
+  }
+  void operator()(const NodeRemoving& e) {
+    if (Node* node = node_at(state, e.node)) {
+      drop_workers(*node);
+      move(*node, NodePhase::kRemoving, e.reason);
+    }
+  }
+  void operator()(const NodeGone& e) {
+    if (Node* node = node_at(state, e.node)) {
+      drop_workers(*node);
+      state.nodes.erase(e.node);
+    }
+  }
+
+  void operator()(const JobSubmitted& e) {
+    Job job;
+    job.id = e.job;
+    job.spec = e.spec;
+    job.request_id = e.request_id;
+    job.rerun_of = e.rerun_of;
+    job.submitted = job.since = job.queued_since = time;
+    if (!e.request_id.empty()) state.requests[e.request_id] = e.job;
+    reindex(state, state.jobs[e.job] = std::move(job), {});
+  }
+  void operator()(const JobHeld& e) {
+    change(e.job, [&](Job& job) {
+      vacate(state, job, {});
+      if (job.phase == JobPhase::kRunning) job.last_uptime = time - job.since;
+      job.seats.clear();
+      job.done.clear();
+      if (job.phase != JobPhase::kQueued) job.queued_since = time;
+      enter(job, JobPhase::kQueued, time);
+      decided(job, e.reasons);
+    });
+  }
+  void operator()(const JobPlaced& e) {
+    change(e.job, [&](Job& job) {
+      const int before = job.workers();
+      vacate(state, job, e.seats);
+      if (job.phase == JobPhase::kRunning) job.last_uptime = time - job.since;
+      job.seats = e.seats;
+      job.done.clear();
+      job.generation = e.generation;
+      job.reason = e.cause;
+      for (const NodeId& node : e.shunned) job.shunned[node] = later(time, kShunned);
+      std::erase_if(job.shunned, [&](const auto& entry) { return entry.second <= time; });
+      if (job.workers() > before) job.rescaled = time;
+      // A round that is gathered anew has waited for as long as it has, but its patience begins again.
+      job.phase = job.started == WallTime{} ? JobPhase::kStarting : JobPhase::kRestarting;
+      job.since = time;
+      decided(job, e.reasons);
+    });
+  }
+  void operator()(const RestartCharged& e) {
+    change(e.job, [&](Job& job) {
+      job.restarts_used = e.used;
+      job.quick_crashes = e.quick_crashes;
+      job.not_before = later(time, e.backoff);
+      job.failure_pending = false;
+    });
+  }
+  void operator()(const JobStarted& e) {
+    change(e.job, [&](Job& job) {
+      job.master_addr = e.master_addr;
+      job.master_port = e.master_port;
+      job.failure_pending = false;
+      job.lost_since_failure = false;
+      job.failed.clear();
+      // Ready means that nothing of the older generation is left there.
+      for (const Seat& seat : job.seats) job.leaving.erase(seat.node);
+      if (job.started == WallTime{}) job.started = time;
+      enter(job, JobPhase::kRunning, time);
+    });
+  }
+  void operator()(const SeatFailed& e) {
+    change(e.job, [&](Job& job) {
+      // While the next generation gathers, seats of the failed one may still tell what they saw.
+      const bool of_this = job.phase == JobPhase::kRunning && job.generation == e.generation;
+      const bool of_last = gathering(job.phase) && job.failure_pending && job.generation == e.generation + 1;
+      if (!of_this && !of_last) return;
+      if (!job.failure_pending) job.failures.clear();
+      job.failed.insert(e.node);
+      job.failure_pending = true;
+      for (const elastic::Failure& failure : e.failures) {
+        if (job.failures.size() < kFailuresMax) job.failures.push_back(failure);
+      }
+    });
+  }
+  void operator()(const SeatDone& e) {
+    change(e.job, [&](Job& job) {
+      if (job.generation == e.generation && job.phase == JobPhase::kRunning) job.done.insert(e.node);
+    });
+  }
+  void operator()(const SeatVacated& e) {
+    change(e.job, [&](Job& job) { job.leaving.erase(e.node); });
+  }
+  void operator()(const CheckpointMissed& e) {
+    change(e.job, [&](Job& job) { job.reason = describe(Event(e)); });
+  }
+  void operator()(const JobStopping& e) {
+    change(e.job, [&](Job& job) {
+      vacate(state, job, {});
+      job.seats.clear();
+      job.stop_failed = e.failed;
+      job.reason = e.reason;
+      enter(job, JobPhase::kStopping, time);
+    });
+  }
+  void operator()(const JobEnded& e) {
+    change(e.job, [&](Job& job) {
+      job.seats.clear();
+      job.leaving.clear();
+      job.reason = e.reason;
+      job.ended_at = time;
+      enter(job,
+            e.result == JobResult::kSucceeded ? JobPhase::kSucceeded
+            : e.result == JobResult::kFailed  ? JobPhase::kFailed
+                                              : JobPhase::kStopped,
+            time);
+      state.ended_jobs.push_back(job.id);
+    });
+    forget_oldest(state);
+  }
+
+ private:
+  template <class Change>
+  void change(const JobId& id, Change change) {
+    Job* job = job_at(state, id);
+    if (!job || ended(job->phase)) return;
+    const std::set<NodeId> before = nodes_of(*job);
+    change(*job);
+    reindex(state, *job, before);
+  }
+
+  void decided(Job& job, const Reasons& reasons) {
+    job.reasons = reasons;
+    job.decided = offset;
+    job.decided_at = time;
+  }
+
+  void move(Node& node, NodePhase phase, const std::string& reason) {
+    node.phase = phase;
+    node.since = time;
+    node.changed = offset;
+    node.reason = reason;
+  }
+
+  void lose(Node& node, const std::string& reason, bool young) {
+    TypeHealth& health = state.health[node.type];
+    health.failures = young ? health.failures + 1 : 0;
+    if (young) {
+      const int doublings = std::min(health.failures - 1, 10);
+      health.not_before = later(time, std::min(kTypeBackoffFirst * (1 << doublings), Duration(kTypeBackoffMax)));
+    }
+    drop_workers(node);
+    move(node, NodePhase::kLost, reason);
+  }
+
+  // Its agent is gone, and workers die with their agent.
+  void drop_workers(const Node& node) {
+    const auto it = state.jobs_on.find(node.id);
+    if (it == state.jobs_on.end()) return;
+    const std::set<JobId> affected = it->second;
+    for (const JobId& id : affected) {
+      change(id, [&](Job& job) {
+        job.leaving.erase(node.id);
+        if (job.seat_on(node.id) && !job.done.contains(node.id)) job.lost_since_failure = true;
+      });
+    }
+  }
+};
+
+}  // namespace
+
+void apply(State& state, const Record& record) {
+  state.offset = record.offset;
+  state.time = std::max(state.time, record.time);
+  std::visit(Applier{state, record.offset, state.time}, record.event);
+}
+
+}  // namespace rubato::cluster

@@ -1,0 +1,184 @@
+// Events: everything a head writes to its journal before it acts on it. Decisions carry their reasons.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/time.h"
+#include "elastic/member.h"
+#include "elastic/restart.h"
+#include "model/cluster_spec.h"
+#include "model/ids.h"
+#include "model/job_spec.h"
+
+namespace rubato::cluster {
+
+// Why something was decided so: what `rubato why` prints.
+struct Reasons {
+  struct Obstacle {
+    std::string text;
+    std::string where;  // file:line:column of the limit, or empty
+    bool operator==(const Obstacle&) const = default;
+  };
+  std::string wanted;
+  std::vector<Obstacle> against;
+  std::vector<std::string> changes;  // what would change it
+  bool operator==(const Reasons&) const = default;
+};
+
+// A job's workers on one node, in the order of their ranks.
+struct Seat {
+  NodeId node;
+  AgentId agent;  // the process there: another one has not the workers of this
+  int workers = 0;
+  bool operator==(const Seat&) const = default;
+};
+
+// ---- The cluster ----
+struct HeadStarted {
+  uint64_t epoch = 0;
+  std::string version;
+  int pid = 0;
+};
+struct ClusterConfigured {
+  ClusterSpec spec;
+  std::string text;  // the file, as it was given
+};
+struct ShutdownRequested {};
+
+// ---- Nodes ----
+struct NodeRequested {
+  NodeId node;
+  std::string type;
+  std::string hash;  // launch_hash
+  std::string why;
+};
+struct NodeCreated {
+  NodeId node;
+};
+struct NodeFailed {  // the provider could not make it
+  NodeId node;
+  std::string error;
+};
+struct NodeJoined {
+  NodeId node;
+  AgentId agent;
+  elastic::MemberInfo info;
+  Resources resources;
+};
+struct NodeLost {
+  NodeId node;
+  std::string reason;
+};
+struct NodeDraining {
+  NodeId node;
+  std::string reason;
+};
+struct NodeRemoving {
+  NodeId node;
+  std::string reason;
+};
+struct NodeGone {
+  NodeId node;
+};
+
+// ---- Jobs ----
+struct JobSubmitted {
+  JobId job;
+  JobSpec spec;
+  std::string request_id;
+  std::string rerun_of;
+};
+struct JobHeld {  // decided: it cannot have a place now
+  JobId job;
+  Reasons reasons;
+};
+struct JobPlaced {  // decided: gather this generation on these seats
+  JobId job;
+  Generation generation = 0;
+  std::vector<Seat> seats;
+  std::string cause;
+  Reasons reasons;
+  // Nodes that did not answer in time: not used for this job for a while.
+  std::vector<NodeId> shunned;
+};
+struct RestartCharged {  // decided: the failure of the last generation costs a restart
+  JobId job;
+  int used = 0;
+  int quick_crashes = 0;
+  Duration backoff = 0s;
+  std::string cause;
+};
+struct JobStarted {  // decided: every seat is ready, the workers start
+  JobId job;
+  Generation generation = 0;
+  std::string master_addr;
+  uint16_t master_port = 0;
+};
+struct SeatFailed {
+  JobId job;
+  Generation generation = 0;
+  NodeId node;
+  std::vector<elastic::Failure> failures;
+};
+struct SeatDone {
+  JobId job;
+  Generation generation = 0;
+  NodeId node;
+};
+struct SeatVacated {  // no worker of this job is left there
+  JobId job;
+  NodeId node;
+};
+struct CheckpointMissed {  // workers that did not end within the checkpoint timeout and were killed
+  JobId job;
+  Generation generation = 0;
+  NodeId node;
+  std::vector<std::string> workers;
+};
+struct JobStopping {
+  JobId job;
+  bool failed = false;  // it ends as failed (a timeout), else as stopped
+  std::string reason;
+};
+enum class JobResult { kSucceeded, kFailed, kStopped };
+std::string_view to_string(JobResult result);
+struct JobEnded {
+  JobId job;
+  JobResult result = JobResult::kSucceeded;
+  std::string reason;
+};
+
+using Event =
+    std::variant<HeadStarted, ClusterConfigured, ShutdownRequested, NodeRequested, NodeCreated, NodeFailed, NodeJoined,
+                 NodeLost, NodeDraining, NodeRemoving, NodeGone, JobSubmitted, JobHeld, JobPlaced, RestartCharged,
+                 JobStarted, SeatFailed, SeatDone, SeatVacated, CheckpointMissed, JobStopping, JobEnded>;
+
+struct Record {
+  uint64_t offset = 0;
+  WallTime time{};
+  Event event;
+};
+
+std::string_view type_name(const Event& event);  // "job-placed"
+std::string describe(const Event& event);        // one sentence for people
+std::optional<JobId> job_of(const Event& event);
+std::optional<NodeId> node_of(const Event& event);
+
+// One journal record: {"v":1,"t":micros,"type":...,...}. The offset is the journal's.
+std::string encode(WallTime time, const Event& event);
+// Throws an Error that names the offset for anything that is not a record, or one of a newer version.
+Record decode(uint64_t offset, std::string_view bytes);
+nlohmann::json event_fields(const Event& event);
+
+nlohmann::json to_json(const Reasons& reasons);
+nlohmann::json to_json(const elastic::Failure& failure);
+
+inline constexpr int kRecordVersion = 1;
+
+}  // namespace rubato::cluster

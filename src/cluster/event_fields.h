@@ -1,0 +1,189 @@
+// The fields of each event, as they stand in the journal. Names here are a format: add, never rename.
+#pragma once
+
+#include "cluster/event.h"
+#include "cluster/fields.h"
+
+namespace rubato::elastic {
+
+template <class Io>
+void fields(Io& io, MemberInfo& m) {
+  io("agent", m.id);
+  io("host", m.host);
+  io("machine", m.machine);
+  io("address", m.address);
+  io("addresses", m.addresses);
+  io("peer_port", m.peer_port);
+  io("nproc", m.nproc);
+  io("role", m.role);
+}
+
+template <class Io>
+void fields(Io& io, Failure& f) {
+  io("host", f.host);
+  io("rank", f.rank);
+  io("local_rank", f.local_rank);
+  io("pid", f.pid);
+  io("generation", f.generation);
+  io("exit_code", f.exit_code);
+  io("signal", f.signal);
+  io("at_us", f.at);
+  io("message", f.message);
+  io("traceback", f.traceback);
+  io("error_file", f.error_file);
+}
+
+}  // namespace rubato::elastic
+
+namespace rubato::cluster {
+
+constexpr JobResult last_of(JobResult) { return JobResult::kStopped; }
+
+template <class Io>
+void fields(Io& io, Reasons::Obstacle& o) {
+  io("text", o.text);
+  io("where", o.where);
+}
+template <class Io>
+void fields(Io& io, Reasons& r) {
+  io("wanted", r.wanted);
+  io("against", r.against);
+  io("changes", r.changes);
+}
+template <class Io>
+void fields(Io& io, Seat& s) {
+  io("node", s.node);
+  io("agent", s.agent);
+  io("workers", s.workers);
+}
+
+template <class Io>
+void fields(Io& io, HeadStarted& e) {
+  io("epoch", e.epoch);
+  io("version", e.version);
+  io("pid", e.pid);
+}
+template <class Io>
+void fields(Io& io, ClusterConfigured& e) {
+  io("spec", e.spec);
+  io("text", e.text);
+}
+template <class Io>
+void fields(Io&, ShutdownRequested&) {}
+template <class Io>
+void fields(Io& io, NodeRequested& e) {
+  io("node", e.node);
+  io("node_type", e.type);
+  io("hash", e.hash);
+  io("why", e.why);
+}
+template <class Io>
+void fields(Io& io, NodeCreated& e) {
+  io("node", e.node);
+}
+template <class Io>
+void fields(Io& io, NodeFailed& e) {
+  io("node", e.node);
+  io("error", e.error);
+}
+template <class Io>
+void fields(Io& io, NodeJoined& e) {
+  io("node", e.node);
+  io("agent", e.agent);
+  io("info", e.info);
+  io("resources", e.resources);
+}
+template <class Io>
+void fields(Io& io, NodeLost& e) {
+  io("node", e.node);
+  io("reason", e.reason);
+}
+template <class Io>
+void fields(Io& io, NodeDraining& e) {
+  io("node", e.node);
+  io("reason", e.reason);
+}
+template <class Io>
+void fields(Io& io, NodeRemoving& e) {
+  io("node", e.node);
+  io("reason", e.reason);
+}
+template <class Io>
+void fields(Io& io, NodeGone& e) {
+  io("node", e.node);
+}
+template <class Io>
+void fields(Io& io, JobSubmitted& e) {
+  io("job", e.job);
+  io("spec", e.spec);
+  io("request_id", e.request_id);
+  io("rerun_of", e.rerun_of);
+}
+template <class Io>
+void fields(Io& io, JobHeld& e) {
+  io("job", e.job);
+  io("reasons", e.reasons);
+}
+template <class Io>
+void fields(Io& io, JobPlaced& e) {
+  io("job", e.job);
+  io("generation", e.generation);
+  io("seats", e.seats);
+  io("cause", e.cause);
+  io("reasons", e.reasons);
+  io("shunned", e.shunned);
+}
+template <class Io>
+void fields(Io& io, RestartCharged& e) {
+  io("job", e.job);
+  io("used", e.used);
+  io("quick_crashes", e.quick_crashes);
+  io("backoff_us", e.backoff);
+  io("cause", e.cause);
+}
+template <class Io>
+void fields(Io& io, JobStarted& e) {
+  io("job", e.job);
+  io("generation", e.generation);
+  io("master_addr", e.master_addr);
+  io("master_port", e.master_port);
+}
+template <class Io>
+void fields(Io& io, SeatFailed& e) {
+  io("job", e.job);
+  io("generation", e.generation);
+  io("node", e.node);
+  io("failures", e.failures);
+}
+template <class Io>
+void fields(Io& io, SeatDone& e) {
+  io("job", e.job);
+  io("generation", e.generation);
+  io("node", e.node);
+}
+template <class Io>
+void fields(Io& io, SeatVacated& e) {
+  io("job", e.job);
+  io("node", e.node);
+}
+template <class Io>
+void fields(Io& io, CheckpointMissed& e) {
+  io("job", e.job);
+  io("generation", e.generation);
+  io("node", e.node);
+  io("workers", e.workers);
+}
+template <class Io>
+void fields(Io& io, JobStopping& e) {
+  io("job", e.job);
+  io("failed", e.failed);
+  io("reason", e.reason);
+}
+template <class Io>
+void fields(Io& io, JobEnded& e) {
+  io("job", e.job);
+  io("result", e.result);
+  io("reason", e.reason);
+}
+
+}  // namespace rubato::cluster

@@ -1,0 +1,125 @@
+#include "cluster/event_fields.h"
+#include "cluster/state.h"
+
+namespace rubato::cluster {
+
+constexpr NodePhase last_of(NodePhase) { return NodePhase::kRemoving; }
+constexpr JobPhase last_of(JobPhase) { return JobPhase::kStopped; }
+
+template <class Io>
+void fields(Io& io, Node& n) {
+  io("id", n.id);
+  io("type", n.type);
+  io("hash", n.hash);
+  io("phase", n.phase);
+  io("requested", n.requested);
+  io("since", n.since);
+  io("changed", n.changed);
+  io("reason", n.reason);
+  io("agent", n.agent);
+  io("info", n.info);
+  io("resources", n.resources);
+}
+
+template <class Io>
+void fields(Io& io, Job& j) {
+  io("id", j.id);
+  io("spec", j.spec);
+  io("request_id", j.request_id);
+  io("rerun_of", j.rerun_of);
+  io("phase", j.phase);
+  io("submitted", j.submitted);
+  io("since", j.since);
+  io("started", j.started);
+  io("ended_at", j.ended_at);
+  io("queued_since", j.queued_since);
+  io("generation", j.generation);
+  io("seats", j.seats);
+  io("done", j.done);
+  io("failed", j.failed);
+  io("leaving", j.leaving);
+  io("shunned", j.shunned);
+  io("master_addr", j.master_addr);
+  io("master_port", j.master_port);
+  io("rescaled", j.rescaled);
+  io("restarts_used", j.restarts_used);
+  io("quick_crashes", j.quick_crashes);
+  io("failure_pending", j.failure_pending);
+  io("lost_since_failure", j.lost_since_failure);
+  io("last_uptime_us", j.last_uptime);
+  io("not_before", j.not_before);
+  io("failures", j.failures);
+  io("stop_failed", j.stop_failed);
+  io("reason", j.reason);
+  io("reasons", j.reasons);
+  io("decided", j.decided);
+  io("decided_at", j.decided_at);
+}
+
+template <class Io>
+void fields(Io& io, TypeHealth& h) {
+  io("failures", h.failures);
+  io("not_before", h.not_before);
+}
+
+template <class Io>
+void fields(Io& io, State& s) {
+  io("offset", s.offset);
+  io("time", s.time);
+  io("epoch", s.epoch);
+  io("head_version", s.head_version);
+  io("head_pid", s.head_pid);
+  io("head_since", s.head_since);
+  io("spec", s.spec);
+  io("spec_text", s.spec_text);
+  io("shutting_down", s.shutting_down);
+  io("nodes", s.nodes);
+  io("next_node", s.next_node);
+  io("health", s.health);
+  io("last_join", s.last_join);
+  io("jobs", s.jobs);
+  io("active", s.active);
+  io("queued", s.queued);
+  io("ended_jobs", s.ended_jobs);
+  io("jobs_on", s.jobs_on);
+  io("requests", s.requests);
+}
+
+// What everything else takes for granted: an index names only jobs that are there.
+void check_indexes(const State& state) {
+  const auto check = [&](const JobId& id) {
+    if (!state.jobs.contains(id)) throw Error(ErrorCode::kFailed, "it names a job that it does not hold: " + id.value);
+  };
+  for (const JobId& id : state.active) check(id);
+  for (const JobId& id : state.queued) check(id);
+  for (const JobId& id : state.ended_jobs) check(id);
+  for (const auto& [node, ids] : state.jobs_on) {
+    for (const JobId& id : ids) check(id);
+  }
+  for (const auto& [request, id] : state.requests) check(id);
+}
+
+std::string encode_snapshot(const State& state) {
+  Json json = write_value(state);
+  json["v"] = kRecordVersion;
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+State decode_snapshot(std::string_view bytes) {
+  try {
+    const Json json = Json::parse(bytes);
+    if (read_integer<int64_t>(json.at("v")) > kRecordVersion) {
+      throw Error(ErrorCode::kFailed, "written by a newer rubato", "", "use that version, or a newer one");
+    }
+    State state;
+    read_value(json, state);
+    check_indexes(state);
+    return state;
+  } catch (const Json::exception& e) {
+    throw Error(ErrorCode::kFailed, std::string("not a snapshot of a cluster: ") + e.what(), "journal snapshot");
+  } catch (const Error& e) {
+    throw Error(e.code, e.message, "journal snapshot", e.hint);
+  }
+}
+
+}  // namespace rubato::cluster

@@ -1,0 +1,115 @@
+#include "cluster/state.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace rubato::cluster {
+
+std::string_view to_string(NodePhase phase) {
+  switch (phase) {
+    case NodePhase::kRequested:
+      return "requested";
+    case NodePhase::kStarting:
+      return "starting";
+    case NodePhase::kUp:
+      return "up";
+    case NodePhase::kLost:
+      return "lost";
+    case NodePhase::kDraining:
+      return "draining";
+    case NodePhase::kRemoving:
+      return "removing";
+  }
+  return "?";
+}
+
+std::string_view to_string(JobPhase phase) {
+  switch (phase) {
+    case JobPhase::kQueued:
+      return "queued";
+    case JobPhase::kStarting:
+      return "starting";
+    case JobPhase::kRunning:
+      return "running";
+    case JobPhase::kRestarting:
+      return "restarting";
+    case JobPhase::kStopping:
+      return "stopping";
+    case JobPhase::kSucceeded:
+      return "succeeded";
+    case JobPhase::kFailed:
+      return "failed";
+    case JobPhase::kStopped:
+      return "stopped";
+  }
+  return "?";
+}
+
+int Job::workers() const {
+  int sum = 0;
+  for (const Seat& seat : seats) sum += seat.workers;
+  return sum;
+}
+
+const Seat* Job::seat_on(const NodeId& node) const {
+  for (const Seat& seat : seats) {
+    if (seat.node == node) return &seat;
+  }
+  return nullptr;
+}
+
+Resources used_on(const State& state, const NodeId& node) {
+  Resources used;
+  const auto it = state.jobs_on.find(node);
+  if (it == state.jobs_on.end()) return used;
+  const auto known = state.nodes.find(node);
+  for (const JobId& id : it->second) {
+    const Job& job = state.jobs.at(id);
+    int workers = 0;
+    // Workers die with their agent: a seat with another one is empty.
+    const Seat* seat = job.seat_on(node);
+    if (seat && (known == state.nodes.end() || known->second.agent == seat->agent)) workers += seat->workers;
+    if (const auto leaving = job.leaving.find(node); leaving != job.leaving.end()) workers += leaving->second;
+    used += times(job.spec.per_worker, workers);
+  }
+  return used;
+}
+
+Resources free_on(const State& state, const Node& node) {
+  Resources free;
+  const Resources used = used_on(state, node.id);
+  for (const auto& [name, amount] : node.resources.amounts()) {
+    // A node that came back smaller than its seats has nothing to give.
+    free.set(name, std::max<int64_t>(0, amount - used.of(name)));
+  }
+  return free;
+}
+
+const Job& find_job(const State& state, std::string_view reference) {
+  if (const auto it = state.jobs.find(JobId{std::string(reference)}); it != state.jobs.end()) return it->second;
+  std::vector<const Job*> by_prefix;
+  const Job* by_name = nullptr;
+  for (const auto& [id, job] : state.jobs) {
+    const bool whole = id.value.starts_with(reference);
+    const bool bare = !reference.empty() && id.value.starts_with("j-" + std::string(reference));
+    if (whole || bare) by_prefix.push_back(&job);
+    if (job.spec.name == reference && (!by_name || job.submitted >= by_name->submitted)) by_name = &job;
+  }
+  if (by_name) return *by_name;
+  if (by_prefix.size() == 1) return *by_prefix.front();
+  if (by_prefix.empty()) {
+    throw Error(ErrorCode::kNotFound, fmt::format("there is no job '{}'", reference), "",
+                "rubato jobs --all lists the jobs");
+  }
+  std::vector<std::string> ids;
+  for (const Job* job : by_prefix) {
+    if (ids.size() < 5) ids.push_back(job->id.value);
+  }
+  throw Error(ErrorCode::kUsage,
+              fmt::format("'{}' could be any of {} jobs: {}", reference, by_prefix.size(), join(ids, ", ")), "",
+              "give more of the id");
+}
+
+}  // namespace rubato::cluster

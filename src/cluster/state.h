@@ -1,0 +1,138 @@
+// State: the cluster as its journal tells it. A value: policies read it, only apply() changes it.
+//
+// A node:
+//   REQUESTED --created--> STARTING --joined--> UP --drained--> DRAINING --empty--> REMOVING --gone--> (forgotten)
+//       |                     |                  |                 |                   ^
+//       +------failed---------+-------lost-------+-----------------+----> LOST --------+
+//
+// A job:
+//   QUEUED --placed--> STARTING --all ready--> RUNNING --all done-----------> SUCCEEDED
+//     ^                   |  ^                  |   |
+//     |                   |  +-- RESTARTING <---+   |   (a worker failed, a node was lost, it grows or shrinks)
+//     +--- too few -------+----------+              |
+//   any --stop, timeout--> STOPPING --all gone--> STOPPED or FAILED;  budget used up --> FAILED
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cluster/event.h"
+
+namespace rubato::cluster {
+
+enum class NodePhase { kRequested, kStarting, kUp, kLost, kDraining, kRemoving };
+std::string_view to_string(NodePhase phase);
+
+struct Node {
+  NodeId id;
+  std::string type;
+  std::string hash;
+  NodePhase phase = NodePhase::kRequested;
+  WallTime requested{};
+  WallTime since{};      // of the phase
+  uint64_t changed = 0;  // the record that brought it there
+  std::string reason;
+  AgentId agent;
+  elastic::MemberInfo info;
+  Resources resources;
+
+  bool usable() const { return phase == NodePhase::kUp; }
+};
+
+enum class JobPhase { kQueued, kStarting, kRunning, kRestarting, kStopping, kSucceeded, kFailed, kStopped };
+std::string_view to_string(JobPhase phase);
+constexpr bool ended(JobPhase phase) { return phase >= JobPhase::kSucceeded; }
+constexpr bool gathering(JobPhase phase) { return phase == JobPhase::kStarting || phase == JobPhase::kRestarting; }
+// It has seats that it should keep or get more of.
+constexpr bool placed(JobPhase phase) { return gathering(phase) || phase == JobPhase::kRunning; }
+
+struct Job {
+  JobId id;
+  JobSpec spec;
+  std::string request_id;
+  std::string rerun_of;
+  JobPhase phase = JobPhase::kQueued;
+  WallTime submitted{};
+  WallTime since{};    // of the phase
+  WallTime started{};  // first generation; zero: never
+  WallTime ended_at{};
+  WallTime queued_since{};
+
+  Generation generation = 0;
+  std::vector<Seat> seats;
+  std::set<NodeId> done;          // seats whose workers all ended well in this generation
+  std::set<NodeId> failed;        // seats that reported a failure since the last start
+  std::map<NodeId, int> leaving;  // workers of earlier seats that may still be alive
+  std::map<NodeId, WallTime> shunned;
+  std::string master_addr;
+  uint16_t master_port = 0;
+  WallTime rescaled{};  // when it was last given more seats
+
+  int restarts_used = 0;
+  int quick_crashes = 0;
+  bool failure_pending = false;     // a worker of the last generation failed and it was not decided yet what that costs
+  bool lost_since_failure = false;  // a node went away too: that was the cause
+  Duration last_uptime = 0s;
+  WallTime not_before{};                   // back-off
+  std::vector<elastic::Failure> failures;  // of the last failed generation
+  bool stop_failed = false;
+  std::string reason;    // for people: the last cause
+  Reasons reasons;       // of the last decision
+  uint64_t decided = 0;  // its offset
+  WallTime decided_at{};
+
+  int workers() const;
+  const Seat* seat_on(const NodeId& node) const;
+};
+
+// A type whose nodes die young is not asked for again at once.
+struct TypeHealth {
+  int failures = 0;
+  WallTime not_before{};
+};
+
+struct State {
+  uint64_t offset = 0;  // of the last record
+  WallTime time{};
+  uint64_t epoch = 0;
+  std::string head_version;
+  int head_pid = 0;
+  WallTime head_since{};
+
+  std::optional<ClusterSpec> spec;
+  std::string spec_text;
+  bool shutting_down = false;
+
+  std::map<NodeId, Node> nodes;
+  std::map<std::string, uint64_t> next_node;  // by type
+  std::map<std::string, TypeHealth> health;   // by type
+  WallTime last_join{};
+
+  std::map<JobId, Job> jobs;
+  std::set<JobId> active;  // not queued, not ended
+  std::set<JobId> queued;
+  std::vector<JobId> ended_jobs;              // oldest first, the last kEndedMax
+  std::map<NodeId, std::set<JobId>> jobs_on;  // seats and leaving
+  std::map<std::string, JobId> requests;      // request ids of the jobs that are here
+};
+
+// Older ended jobs are in the journal only.
+inline constexpr size_t kEndedMax = 1000;
+
+// What is free on a usable node: its resources less seats and leaving workers.
+Resources free_on(const State& state, const Node& node);
+Resources used_on(const State& state, const NodeId& node);
+
+// The whole state as a snapshot's bytes, and back. Throws an Error for bytes that are none.
+std::string encode_snapshot(const State& state);
+State decode_snapshot(std::string_view bytes);
+
+// By id, unique prefix of one, or name (the newest with it). Throws kNotFound or kUsage (ambiguous).
+const Job& find_job(const State& state, std::string_view reference);
+
+}  // namespace rubato::cluster

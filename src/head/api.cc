@@ -1,0 +1,413 @@
+#include "head/api.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "core/text.h"
+#include "core/timestamp.h"
+#include "head/api_streams.h"
+#include "head/documents.h"
+#include "reconcile/nodes.h"
+
+namespace rubato::head {
+
+using cluster::State;
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t kEventsShown = 10;
+constexpr size_t kEventsDefault = 100;
+constexpr size_t kEventsMax = 5000;
+constexpr size_t kJobEventsShown = 20;
+constexpr uint64_t kJobEventsSearched = 2000;
+constexpr size_t kNodeMax = 20'000;
+constexpr size_t kQueuedMax = 100'000;
+
+ServerReply reply(const json& document, int status = 200) {
+  ServerReply out;
+  out.status = status;
+  out.headers["content-type"] = "application/json";
+  out.body = document.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  return out;
+}
+
+json parse_body(const ServerRequest& request) {
+  if (trim(request.body).empty()) return json::object();
+  json body = json::parse(request.body, nullptr, false);
+  if (!body.is_object()) throw Error(ErrorCode::kUsage, "the request's body is not a JSON object");
+  return body;
+}
+
+std::optional<uint64_t> number(const ServerRequest& request, const char* name) {
+  const auto it = request.query.find(name);
+  if (it == request.query.end()) return std::nullopt;
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(it->second.data(), it->second.data() + it->second.size(), value);
+  if (error != std::errc() || end != it->second.data() + it->second.size()) {
+    throw Error(ErrorCode::kUsage, fmt::format("'{}' must be a whole number, not '{}'", name, it->second));
+  }
+  return value;
+}
+
+std::optional<WallTime> time(const ServerRequest& request, const char* name) {
+  const auto it = request.query.find(name);
+  if (it == request.query.end()) return std::nullopt;
+  const std::optional<WallTime> parsed = parse_time(it->second);
+  if (!parsed) {
+    throw Error(ErrorCode::kUsage, fmt::format("'{}' is not a time: '{}'", name, it->second), "",
+                "write it as 2026-11-15T12:00:00Z");
+  }
+  return parsed;
+}
+
+bool flag(const ServerRequest& request, const char* name) {
+  const auto it = request.query.find(name);
+  return it != request.query.end() && it->second != "0" && it->second != "false";
+}
+
+template <class T>
+T field(const json& body, const char* name, T fallback) {
+  const auto it = body.find(name);
+  if (it == body.end()) return fallback;
+  try {
+    return it->get<T>();
+  } catch (const json::exception&) {
+    throw Error(ErrorCode::kUsage, fmt::format("'{}' in the request's body has the wrong type", name));
+  }
+}
+
+// The parts of the path that stand where the pattern has {names}; nullopt when it does not match.
+std::optional<std::map<std::string, std::string>> match(std::string_view pattern, std::string_view path) {
+  const auto want = split(pattern, '/');
+  const auto have = split(path, '/');
+  if (want.size() != have.size()) return std::nullopt;
+  std::map<std::string, std::string> parts;
+  for (size_t i = 0; i < want.size(); ++i) {
+    if (want[i].starts_with('{') && !have[i].empty()) {
+      parts[std::string(want[i].substr(1, want[i].size() - 2))] = have[i];
+    } else if (want[i] != have[i]) {
+      return std::nullopt;
+    }
+  }
+  return parts;
+}
+
+const cluster::Node& find_node(const State& state, const std::string& id) {
+  const auto it = state.nodes.find(NodeId{id});
+  if (it == state.nodes.end())
+    throw Error(ErrorCode::kNotFound, fmt::format("there is no node '{}'", id), "", "rubato status lists the nodes");
+  return it->second;
+}
+
+json error_document(std::string_view code, const std::string& message, const std::string& hint = {}) {
+  return {{"error", {{"code", code}, {"message", message}, {"where", ""}, {"hint", hint}}}};
+}
+
+}  // namespace
+
+Api::Api(World& world, Controller& controller, Metrics& metrics, std::string token)
+    : world_(world), controller_(controller), metrics_(metrics), token_(std::move(token)) {
+  CHECK(!token_.empty());
+}
+
+const std::vector<Api::Route>& Api::routes() {
+  static const std::vector<Route> table = {
+      {"GET", "/healthz", &Api::healthz, true},
+      {"GET", "/metrics", &Api::show_metrics},
+      {"GET", "/api/v1/status", &Api::status},
+      {"PUT", "/api/v1/cluster", &Api::configure},
+      {"POST", "/api/v1/shutdown", &Api::shutdown},
+      {"GET", "/api/v1/nodes", &Api::nodes},
+      {"GET", "/api/v1/nodes/{id}", &Api::node},
+      {"DELETE", "/api/v1/nodes/{id}", &Api::drain_node},
+      {"GET", "/api/v1/nodes/{id}/why", &Api::node_why},
+      {"GET", "/api/v1/packages/{hash}", &Api::package},
+      {"PUT", "/api/v1/packages/{hash}", &Api::put_package},
+      {"POST", "/api/v1/jobs", &Api::submit},
+      {"GET", "/api/v1/jobs", &Api::jobs},
+      {"GET", "/api/v1/jobs/{ref}", &Api::job},
+      {"POST", "/api/v1/jobs/{ref}/stop", &Api::stop},
+      {"POST", "/api/v1/jobs/{ref}/rerun", &Api::rerun},
+      {"GET", "/api/v1/jobs/{ref}/why", &Api::job_why},
+      {"GET", "/api/v1/jobs/{ref}/logs", &Api::logs},
+      {"GET", "/api/v1/jobs/{ref}/output", &Api::output},
+      {"GET", "/api/v1/events", &Api::events},
+      {"GET", "/api/v1/replay", &Api::replay},
+  };
+  return table;
+}
+
+std::vector<std::string> Api::route_names() {
+  std::vector<std::string> names;
+  for (const Route& route : routes()) names.push_back(fmt::format("{} {}", route.method, route.pattern));
+  return names;
+}
+
+bool Api::authorized(const ServerRequest& request) const {
+  const auto it = request.headers.find("authorization");
+  if (it == request.headers.end()) return false;
+  const auto given = strip_prefix(it->second, "Bearer ");
+  return given && constant_time_equal(*given, token_);
+}
+
+Task<ServerReply> Api::handle(ServerRequest request) {
+  bool path_known = false;
+  for (const Route& route : routes()) {
+    auto parts = match(route.pattern, request.path);
+    if (!parts) continue;
+    path_known = true;
+    if (request.method != route.method) continue;
+    if (!route.open && !authorized(request)) break;
+    Call call;
+    call.request = std::move(request);
+    call.parts = std::move(*parts);
+    co_return co_await (this->*route.handler)(std::move(call));
+  }
+  // Who has no token learns nothing of what there is.
+  if (!authorized(request)) {
+    ServerReply refused = reply(
+        error_document("unauthorized", "a token is needed", "the cluster's folder has it in the file 'token'"), 401);
+    refused.headers["www-authenticate"] = "Bearer";
+    co_return refused;
+  }
+  if (path_known)
+    co_return reply(error_document("usage", fmt::format("{} is not possible on {}", request.method, request.path)),
+                    405);
+  co_return reply(error_document("not_found", fmt::format("there is nothing at {}", request.path),
+                                 "docs/openapi.yaml lists the paths"),
+                  404);
+}
+
+Task<ServerReply> Api::healthz(Call) { co_return reply({{"ok", true}}); }
+
+Task<ServerReply> Api::show_metrics(Call) {
+  ServerReply out;
+  out.headers["content-type"] = std::string(Metrics::kContentType);
+  out.body = metrics_.expose();
+  co_return out;
+}
+
+Task<ServerReply> Api::status(Call) {
+  const State& state = *co_await controller_.settled();
+  const uint64_t last = state.offset;
+  const auto recent =
+      co_await controller_.history().records(last > kEventsShown ? last - kEventsShown : 0, kEventsShown);
+  co_return reply(status_document(state, recent, controller_.now()));
+}
+
+Task<ServerReply> Api::configure(Call call) {
+  const json body = parse_body(call.request);
+  const std::string text = field<std::string>(body, "text", "");
+  const std::string file = field<std::string>(body, "file", "cluster.yaml");
+  const ClusterSpec spec = read_cluster_spec(Yaml::parse(text, file));
+  const State& state = *co_await controller_.settled();
+  if (state.spec && state.spec->name != spec.name) {
+    throw Error(ErrorCode::kConflict,
+                fmt::format("this cluster is '{}', the file is for '{}'", state.spec->name, spec.name));
+  }
+  if (state.spec && state.spec->isolation != spec.isolation && !state.nodes.empty()) {
+    throw Error(ErrorCode::kConflict, "the isolation of a cluster cannot change while it has nodes", "",
+                "rubato down, then rubato up");
+  }
+  json changes = json::array();
+  for (const reconcile::PlannedChange& change : reconcile::plan_changes(state, spec)) {
+    changes.push_back(
+        {{"action", change.action}, {"node_type", change.type}, {"count", change.count}, {"why", change.why}});
+  }
+  int wanted = 0;
+  for (const auto& [name, type] : spec.types) wanted += type.min_workers;
+  if (wanted > static_cast<int>(kNodeMax))
+    throw Error(ErrorCode::kUsage, fmt::format("{} nodes are more than a head can lead", wanted));
+  const bool unchanged = state.spec && *state.spec == spec && !state.shutting_down;
+  if (field<bool>(body, "apply", true) && !unchanged) {
+    std::vector<cluster::Event> events;
+    events.emplace_back(cluster::ClusterConfigured{spec, text});
+    co_await controller_.submit(std::move(events));
+  }
+  co_return reply({{"changes", std::move(changes)}, {"wanted_nodes", wanted}});
+}
+
+Task<ServerReply> Api::shutdown(Call) {
+  std::vector<cluster::Event> events;
+  events.emplace_back(cluster::ShutdownRequested{});
+  co_await controller_.submit(std::move(events));
+  co_return reply(json::object(), 202);
+}
+
+Task<ServerReply> Api::nodes(Call) {
+  const State& state = *co_await controller_.settled();
+  json nodes = json::array();
+  for (const auto& [id, node] : state.nodes) nodes.push_back(node_document(state, node, controller_.now()));
+  co_return reply({{"nodes", std::move(nodes)}});
+}
+
+Task<ServerReply> Api::node(Call call) {
+  const State& state = *co_await controller_.settled();
+  co_return reply(node_document(state, find_node(state, call.parts["id"]), controller_.now()));
+}
+
+Task<ServerReply> Api::drain_node(Call call) {
+  const State& state = *co_await controller_.settled();
+  const cluster::Node& node = find_node(state, call.parts["id"]);
+  std::vector<cluster::Event> events;
+  if (node.phase == cluster::NodePhase::kUp) {
+    events.emplace_back(cluster::NodeDraining{node.id, "a person asked for it"});
+  } else if (node.phase == cluster::NodePhase::kRequested || node.phase == cluster::NodePhase::kStarting) {
+    events.emplace_back(cluster::NodeRemoving{node.id, "a person asked for it"});
+  }
+  if (!events.empty()) co_await controller_.submit(std::move(events));
+  co_return reply(json::object(), 202);
+}
+
+Task<ServerReply> Api::node_why(Call call) {
+  const State& state = *co_await controller_.settled();
+  co_return reply(why_node(state, find_node(state, call.parts["id"])));
+}
+
+Task<ServerReply> Api::package(Call call) {
+  const PackageStore::Progress progress = controller_.packages().progress(call.parts["hash"]);
+  co_return reply({{"present", progress.complete}, {"have_bytes", progress.have}});
+}
+
+Task<ServerReply> Api::put_package(Call call) {
+  const uint64_t offset = number(call.request, "offset").value_or(0);
+  const uint64_t size = number(call.request, "size").value_or(call.request.body.size());
+  const PackageStore::Progress progress =
+      controller_.packages().put(call.parts["hash"], offset, size, call.request.body);
+  co_return reply({{"have_bytes", progress.have}, {"complete", progress.complete}});
+}
+
+Task<ServerReply> Api::accept_job(JobSpec spec, std::string request_id, std::string rerun_of) {
+  const State& state = *co_await controller_.settled();
+  if (state.shutting_down)
+    throw Error(ErrorCode::kConflict, "the cluster is shutting down", "", "start it again with: rubato up");
+  if (!spec.package.empty() && !controller_.packages().progress(spec.package).complete) {
+    throw Error(ErrorCode::kConflict, "the job's package is not here (yet)", "", "upload it first");
+  }
+  if (state.queued.size() >= kQueuedMax)
+    throw Error(ErrorCode::kUnavailable, fmt::format("the queue is full ({} jobs)", state.queued.size()));
+  JobId id;
+  const auto known = state.requests.find(request_id);
+  const std::optional<JobId> pending = request_id.empty() ? std::nullopt : controller_.pending_request(request_id);
+  if (!request_id.empty() && known != state.requests.end()) {
+    id = known->second;
+  } else if (pending) {
+    id = *pending;
+    std::vector<cluster::Event> nothing;  // but its turn
+    co_await controller_.submit(std::move(nothing));
+  } else {
+    do id.value = "j-" + world_.random.hex(8);
+    while (state.jobs.contains(id));
+    cluster::JobSubmitted submitted;
+    submitted.job = id;
+    submitted.spec = std::move(spec);
+    submitted.request_id = std::move(request_id);
+    submitted.rerun_of = std::move(rerun_of);
+    std::vector<cluster::Event> events;
+    events.emplace_back(std::move(submitted));
+    co_await controller_.submit(std::move(events));
+  }
+  co_return reply(job_document(state, cluster::find_job(state, id.value)), 201);
+}
+
+Task<ServerReply> Api::submit(Call call) {
+  json body = parse_body(call.request);
+  std::string request_id = field<std::string>(body, "request_id", "");
+  if (request_id.size() > 128) throw Error(ErrorCode::kUsage, "request_id is longer than 128 characters");
+  body.erase("request_id");
+  co_return co_await accept_job(job_spec_from_json(body), std::move(request_id), "");
+}
+
+Task<ServerReply> Api::rerun(Call call) {
+  const State& state = *co_await controller_.settled();
+  const cluster::Job& job = cluster::find_job(state, call.parts["ref"]);
+  co_return co_await accept_job(job.spec, "", job.id.value);
+}
+
+Task<ServerReply> Api::jobs(Call call) {
+  const State& state = *co_await controller_.settled();
+  std::vector<const cluster::Job*> shown;
+  for (const auto& [id, job] : state.jobs) {
+    if (flag(call.request, "all") || !cluster::ended(job.phase)) shown.push_back(&job);
+  }
+  std::ranges::sort(shown, {}, [](const cluster::Job* job) { return std::pair(job->submitted, job->id); });
+  json jobs = json::array();
+  for (const cluster::Job* job : shown) jobs.push_back(job_summary(*job));
+  co_return reply({{"jobs", std::move(jobs)}});
+}
+
+Task<ServerReply> Api::job(Call call) {
+  const State& state = *co_await controller_.settled();
+  const JobId id = cluster::find_job(state, call.parts["ref"]).id;
+  const uint64_t last = state.offset;
+  const uint64_t from = last > kJobEventsSearched ? last - kJobEventsSearched : 0;
+  json events = json::array();
+  for (const cluster::Record& record : co_await controller_.history().records(from, kJobEventsSearched)) {
+    if (cluster::job_of(record.event) == id) events.push_back(event_document(record));
+  }
+  while (events.size() > kJobEventsShown) events.erase(events.begin());
+  json document = job_document(state, cluster::find_job(state, id.value));
+  document["events"] = std::move(events);
+  co_return reply(document);
+}
+
+Task<ServerReply> Api::stop(Call call) {
+  const State& state = *co_await controller_.settled();
+  const cluster::Job& job = cluster::find_job(state, call.parts["ref"]);
+  const JobId id = job.id;
+  if (!cluster::ended(job.phase) && job.phase != cluster::JobPhase::kStopping) {
+    std::vector<cluster::Event> events;
+    events.emplace_back(cluster::JobStopping{id, false, "a person asked for it"});
+    co_await controller_.submit(std::move(events));
+  }
+  co_return reply(job_document(state, cluster::find_job(state, id.value)), 202);
+}
+
+Task<ServerReply> Api::job_why(Call call) {
+  const State& state = *co_await controller_.settled();
+  co_return reply(why_job(state, cluster::find_job(state, call.parts["ref"]), controller_.now()));
+}
+
+Task<ServerReply> Api::logs(Call call) {
+  const State& state = *co_await controller_.settled();
+  LogQuery query;
+  query.job = cluster::find_job(state, call.parts["ref"]).id;
+  query.follow = flag(call.request, "follow");
+  query.since = time(call.request, "since");
+  if (const auto rank = number(call.request, "rank"))
+    query.rank = static_cast<int>(std::min<uint64_t>(*rank, 1'000'000));
+  query.tail = number(call.request, "tail");
+  co_return stream_logs(world_, controller_, std::move(query));
+}
+
+Task<ServerReply> Api::output(Call call) {
+  const State& state = *co_await controller_.settled();
+  const JobId id = cluster::find_job(state, call.parts["ref"]).id;
+  co_return stream_output(world_, controller_.settings().folder + "/jobs/" + id.value + "/output");
+}
+
+Task<ServerReply> Api::events(Call call) {
+  const uint64_t last = controller_.history().last();
+  const size_t limit =
+      static_cast<size_t>(std::min<uint64_t>(number(call.request, "limit").value_or(kEventsDefault), kEventsMax));
+  const uint64_t after = number(call.request, "after").value_or(last > limit ? last - limit : 0);
+  if (flag(call.request, "follow")) co_return stream_events(controller_, after);
+  json events = json::array();
+  for (const cluster::Record& record : co_await controller_.history().records(after, limit))
+    events.push_back(event_document(record));
+  co_return reply({{"events", std::move(events)}});
+}
+
+Task<ServerReply> Api::replay(Call call) {
+  const std::optional<WallTime> until = time(call.request, "until");
+  const std::optional<uint64_t> offset = number(call.request, "offset");
+  const State state = co_await controller_.history().replay(until, offset);
+  const auto recent = co_await controller_.history().records(
+      state.offset > kEventsShown ? state.offset - kEventsShown : 0, std::min<size_t>(kEventsShown, state.offset));
+  co_return reply(status_document(state, recent, until.value_or(state.time)));
+}
+
+}  // namespace rubato::head

@@ -1,0 +1,68 @@
+// Api: the head's HTTP interface. docs/openapi.yaml describes it; a test compares the two.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/metrics.h"
+#include "head/controller.h"
+#include "world/http_server.h"
+
+namespace rubato::head {
+
+class Api {
+ public:
+  // `token`: what people must show.
+  Api(World& world, Controller& controller, Metrics& metrics, std::string token);
+
+  Task<ServerReply> handle(ServerRequest request);
+
+  // "GET /api/v1/jobs/{ref}", for the test of the documentation.
+  static std::vector<std::string> route_names();
+
+ private:
+  struct Call {
+    ServerRequest request;
+    std::map<std::string, std::string> parts;  // of the path, by the names in the pattern
+  };
+  struct Route {
+    const char* method;
+    const char* pattern;
+    Task<ServerReply> (Api::*handler)(Call);
+    bool open = false;  // needs no token
+  };
+  static const std::vector<Route>& routes();
+
+  Task<ServerReply> healthz(Call call);
+  Task<ServerReply> show_metrics(Call call);
+  Task<ServerReply> status(Call call);
+  Task<ServerReply> configure(Call call);
+  Task<ServerReply> shutdown(Call call);
+  Task<ServerReply> nodes(Call call);
+  Task<ServerReply> node(Call call);
+  Task<ServerReply> drain_node(Call call);
+  Task<ServerReply> node_why(Call call);
+  Task<ServerReply> package(Call call);
+  Task<ServerReply> put_package(Call call);
+  Task<ServerReply> submit(Call call);
+  Task<ServerReply> jobs(Call call);
+  Task<ServerReply> job(Call call);
+  Task<ServerReply> stop(Call call);
+  Task<ServerReply> rerun(Call call);
+  Task<ServerReply> job_why(Call call);
+  Task<ServerReply> logs(Call call);
+  Task<ServerReply> output(Call call);
+  Task<ServerReply> events(Call call);
+  Task<ServerReply> replay(Call call);
+
+  Task<ServerReply> accept_job(JobSpec spec, std::string request_id, std::string rerun_of);
+  bool authorized(const ServerRequest& request) const;
+
+  World& world_;
+  Controller& controller_;
+  Metrics& metrics_;
+  std::string token_;
+};
+
+}  // namespace rubato::head

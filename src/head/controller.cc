@@ -1,0 +1,295 @@
+#include "head/controller.h"
+
+#include <fmt/format.h>
+
+#include "reconcile/decide.h"
+#include "reconcile/observe.h"
+#include "reconcile/orders.h"
+
+namespace rubato::head {
+
+using cluster::NodePhase;
+using cluster::Record;
+
+namespace {
+
+// A connection that breaks while both processes live is made anew within this time, and nothing happens.
+constexpr Duration kReconnectWindow = 500ms;
+constexpr size_t kPackagePart = size_t{1} << 20;
+
+}  // namespace
+
+Controller::Controller(World& world, Journal& journal, provider::NodeProvider& provider, HeadSettings settings,
+                       Metrics& metrics, Log log)
+    : world_(world),
+      settings_(std::move(settings)),
+      metrics_(metrics),
+      log_(log),
+      history_(world.clock.loop(), journal, log),
+      logs_(world.clock.loop(), world.files, settings_.folder + "/jobs"),
+      packages_(world.files, settings_.folder + "/packages"),
+      machines_(world, provider, settings_.agents, log, [this](cluster::Event event) { tell(std::move(event)); }),
+      changed_(world.clock.loop()),
+      committed_(world.clock.loop()),
+      sessions_(world, *this, log, settings_.heartbeat),
+      scope_(world.clock.loop()) {}
+
+void Controller::tell(cluster::Event event) {
+  happened_.push_back(std::move(event));
+  changed_.notify();
+}
+
+Task<void> Controller::recover() {
+  state_ = co_await history_.recover();
+  cluster::HeadStarted started;
+  started.epoch = state_.epoch + 1;
+  started.version = settings_.version;
+  started.pid = world_.machine.pid;
+  happened_.emplace_back(std::move(started));
+  const Instant patience = world_.clock.now() + settings_.adoption;
+  for (const auto& [id, node] : state_.nodes) {
+    if (node.phase == NodePhase::kUp || node.phase == NodePhase::kDraining) absent_[id] = patience;
+  }
+  // Alone: nothing else runs yet, and agents must hear an epoch that is durable.
+  co_await turn();
+  log_.info("head started", {{"epoch", state_.epoch},
+                             {"records", state_.offset},
+                             {"nodes", state_.nodes.size()},
+                             {"jobs", state_.jobs.size()}});
+}
+
+Task<void> Controller::run(Listener& listener) {
+  scope_.spawn(sessions_.serve(listener, state_.epoch));
+  co_await machines_.sweep(state_);
+  scope_.spawn(decide_and_act());
+  while (!finished() && !failure_) co_await changed_.wait();
+  if (failure_) throw *failure_;
+}
+
+Task<void> Controller::decide_and_act() {
+  try {
+    while (!finished()) {
+      const std::optional<Instant> next = next_turn();
+      if (next && *next > world_.clock.now()) {
+        co_await changed_.wait_until(*next);
+      } else if (!next) {
+        co_await changed_.wait();
+      }
+      co_await turn();
+    }
+  } catch (const Error& error) {
+    // Without its journal a head can decide nothing; agents keep their workers going.
+    failure_ = error;
+  }
+  changed_.notify();
+}
+
+// The next moment at which a turn has something to do; nullopt: when something happens.
+std::optional<Instant> Controller::next_turn() const {
+  if (!happened_.empty() || !reports_.empty() || !decided_) return world_.clock.now();
+  std::optional<Instant> next;
+  for (const auto& [node, deadline] : absent_) next = next ? std::min(*next, deadline) : deadline;
+  if (wake_.at) {
+    const Duration wait = std::max<Duration>(0s, *wake_.at - now()) + 1ms;
+    const Instant at = world_.clock.now() + wait;
+    next = next ? std::min(*next, at) : at;
+  }
+  return next;
+}
+
+std::vector<cluster::Event> Controller::take_happened() {
+  std::vector<cluster::Event> happened = std::exchange(happened_, {});
+  for (const auto& [node, reports] : std::exchange(reports_, {})) {
+    // An agent that is told to go says nothing that counts any more.
+    const auto it = state_.nodes.find(node);
+    if (it == state_.nodes.end() || !sessions_.connected(node)) continue;
+    for (cluster::Event& event : reconcile::observe(state_, observed_, node, reports))
+      happened.push_back(std::move(event));
+  }
+  for (auto it = absent_.begin(); it != absent_.end();) {
+    if (it->second > world_.clock.now()) {
+      ++it;
+      continue;
+    }
+    const auto node = state_.nodes.find(it->first);
+    if (node != state_.nodes.end() &&
+        (node->second.phase == NodePhase::kUp || node->second.phase == NodePhase::kDraining)) {
+      happened.emplace_back(cluster::NodeLost{it->first, "its agent is gone"});
+    }
+    it = absent_.erase(it);
+  }
+  return happened;
+}
+
+Task<void> Controller::turn() {
+  const uint64_t covered = submitted_;
+  const Instant began = world_.clock.now();
+  reconcile::Decision decision = reconcile::decide(state_, observed_, take_happened(), world_.clock.wall());
+  metrics_.histogram("rubato_decision_seconds", "Time to decide one turn.", {0.0001, 0.001, 0.01, 0.05, 0.1, 0.5, 1, 5})
+      .observe(to_seconds(world_.clock.now() - began));
+  decided_ = true;
+  wake_ = decision.wake;
+  if (!decision.records.empty()) {
+    committing_ = true;
+    co_await history_.append(decision.records);
+    committing_ = false;
+    act(decision.records);
+    count(decision.records);
+  }
+  durable_ = covered;
+  committed_.notify();
+  co_await history_.snapshot_if_due(state_);
+}
+
+std::set<NodeId> Controller::concerned(const std::vector<Record>& records) {
+  std::set<NodeId> nodes;
+  for (const Record& record : records) {
+    if (const std::optional<NodeId> node = cluster::node_of(record.event)) nodes.insert(*node);
+    const std::optional<JobId> id = cluster::job_of(record.event);
+    if (!id) continue;
+    std::set<NodeId>& told = told_[*id];
+    nodes.insert(told.begin(), told.end());
+    told.clear();
+    const auto job = state_.jobs.find(*id);
+    if (job == state_.jobs.end() || cluster::ended(job->second.phase)) {
+      told_.erase(*id);
+      logs_.close(*id);
+      observed_.ready.erase(*id);
+      continue;
+    }
+    for (const cluster::Seat& seat : job->second.seats) told.insert(seat.node);
+    for (const auto& [node, workers] : job->second.leaving) told.insert(node);
+    nodes.insert(told.begin(), told.end());
+    if (told.empty()) told_.erase(*id);
+  }
+  return nodes;
+}
+
+void Controller::act(const std::vector<Record>& records) {
+  for (const NodeId& node : concerned(records)) {
+    const auto it = state_.nodes.find(node);
+    const bool unwanted =
+        it == state_.nodes.end() || it->second.phase == NodePhase::kRemoving || it->second.phase == NodePhase::kLost;
+    if (unwanted) {
+      sessions_.dismiss(node, it == state_.nodes.end() ? "removed" : it->second.reason, false);
+    } else {
+      sessions_.send_orders(node);
+    }
+  }
+  machines_.follow(state_);
+}
+
+bool Controller::finished() const {
+  return state_.shutting_down && state_.nodes.empty() && state_.active.empty() && state_.queued.empty() && !committing_;
+}
+
+Task<void> Controller::submit(std::vector<cluster::Event> events) {
+  for (cluster::Event& event : events) happened_.push_back(std::move(event));
+  const uint64_t mine = ++submitted_;
+  changed_.notify();
+  while (durable_ < mine) {
+    if (failure_) throw *failure_;
+    co_await committed_.wait_until(world_.clock.now() + 1s);
+  }
+}
+
+Task<const cluster::State*> Controller::settled() {
+  while (committing_) {
+    if (failure_) throw *failure_;
+    co_await committed_.wait_until(world_.clock.now() + 1s);
+  }
+  co_return &state_;
+}
+
+std::optional<JobId> Controller::pending_request(const std::string& request_id) const {
+  for (const cluster::Event& event : happened_) {
+    const auto* submitted = std::get_if<cluster::JobSubmitted>(&event);
+    if (submitted && submitted->request_id == request_id) return submitted->job;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> Controller::refuse(const elastic::Hello& hello) {
+  const auto it = state_.nodes.find(hello.node);
+  if (it == state_.nodes.end()) return fmt::format("the cluster has no node '{}' (any more)", hello.node.value);
+  const cluster::Node& node = it->second;
+  if (node.phase == NodePhase::kLost || node.phase == NodePhase::kRemoving) {
+    return fmt::format("node '{}' was given up: {}", hello.node.value, node.reason);
+  }
+  if (!node.agent.value.empty() && node.agent != hello.agent)
+    return fmt::format("another agent has joined as node '{}'", hello.node.value);
+  if (hello.head_epoch > state_.epoch) return "it has obeyed a newer head";
+  return std::nullopt;
+}
+
+void Controller::connected(const elastic::Hello& hello) {
+  absent_.erase(hello.node);
+  const cluster::Node& node = state_.nodes.at(hello.node);
+  if (node.phase != NodePhase::kUp && node.phase != NodePhase::kDraining) {
+    cluster::NodeJoined joined;
+    joined.node = hello.node;
+    joined.agent = hello.agent;
+    joined.info = hello.info;
+    joined.info.id = hello.agent;
+    joined.resources = hello.resources;
+    tell(std::move(joined));
+  }
+  reported(hello.node, hello.errands);
+}
+
+void Controller::reported(const NodeId& node, std::vector<elastic::ErrandReport> errands) {
+  reports_[node] = std::move(errands);
+  changed_.notify();
+}
+
+void Controller::leaving(const NodeId& node, const elastic::Leaving& words) {
+  const auto it = state_.nodes.find(node);
+  if (it == state_.nodes.end() || it->second.phase != NodePhase::kUp) return;
+  tell(cluster::NodeDraining{node, fmt::format("{} (in {})", words.reason, format_duration(words.in))});
+}
+
+void Controller::disconnected(const NodeId& node, bool closed) {
+  reconcile::forget(observed_, node);
+  // A closed connection that is not made anew at once means that the process is gone; silence has been waited for.
+  absent_[node] = world_.clock.now() + (closed ? kReconnectWindow : Duration(0));
+  changed_.notify();
+}
+
+elastic::Orders Controller::orders(const NodeId& node) {
+  return reconcile::orders_for(state_, node, settings_.folder + "/jobs");
+}
+
+uint64_t Controller::keep_lines(const NodeId& node, const AgentId& agent, const elastic::LogLines& lines) {
+  // Lines of a job that nobody remembers have nowhere to go: acknowledged, so that the agent forgets them.
+  if (!state_.jobs.contains(lines.job)) return lines.lines.empty() ? 0 : lines.lines.back().sequence;
+  return logs_.append(lines.job, node, agent, lines.lines);
+}
+
+elastic::PackagePart Controller::package_part(const elastic::PackageWanted& wanted) {
+  elastic::PackagePart part;
+  part.hash = wanted.hash;
+  part.offset = wanted.offset;
+  part.size = packages_.size(wanted.hash);
+  if (part.size > 0) part.bytes = packages_.read(wanted.hash, wanted.offset, kPackagePart);
+  return part;
+}
+
+void Controller::count(const std::vector<Record>& records) {
+  for (const Record& record : records) {
+    metrics_
+        .counter("rubato_events_total", "Records committed to the journal, by type.",
+                 {{"type", std::string(cluster::type_name(record.event))}})
+        .add();
+  }
+  gauge();
+}
+
+void Controller::gauge() {
+  metrics_.gauge("rubato_jobs_queued", "Jobs that wait for a place.").set(static_cast<double>(state_.queued.size()));
+  metrics_.gauge("rubato_jobs_active", "Jobs that start, run or stop.").set(static_cast<double>(state_.active.size()));
+  metrics_.gauge("rubato_nodes", "Nodes, in whatever phase.").set(static_cast<double>(state_.nodes.size()));
+  metrics_.gauge("rubato_agents_connected", "Agents with a connection.").set(static_cast<double>(sessions_.size()));
+  metrics_.gauge("rubato_journal_offset", "The last record.").set(static_cast<double>(state_.offset));
+}
+
+}  // namespace rubato::head

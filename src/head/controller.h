@@ -1,0 +1,113 @@
+// Controller: one head's life. Turn after turn: take what happened, decide, commit, act.
+//
+//     agents, API, provider ──▶ happened ──▶ reconcile::decide ──▶ journal (durable) ──▶ orders, provider calls
+//                                  ▲                                                          │
+//                                  └──────────────────────────────────────────────────────────┘
+//
+// Nothing is acted on before its records are durable, so that a head that dies at any moment leaves nothing that the
+// next one does not know of. Everything sent to agents follows from the state alone: the next head sends the same.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <set>
+
+#include "cluster/observed.h"
+#include "cluster/state.h"
+#include "core/metrics.h"
+#include "head/history.h"
+#include "head/job_logs.h"
+#include "head/machines.h"
+#include "head/package_store.h"
+#include "head/sessions.h"
+#include "world/world.h"
+
+namespace rubato::head {
+
+struct HeadSettings {
+  std::string folder;  // of the cluster
+  std::string version;
+  Endpoint agents;  // where agents find this head
+  Duration heartbeat = 3s;
+  // After a start, agents have so long to come back before their nodes are given up.
+  Duration adoption = 15s;
+};
+
+class Controller final : public SessionHost {
+ public:
+  Controller(World& world, Journal& journal, provider::NodeProvider& provider, HeadSettings settings, Metrics& metrics,
+             Log log);
+
+  // Rebuilds the state and announces this head in the journal. First of all calls.
+  Task<void> recover();
+
+  // Serves agents and decides until the cluster has been shut down. Throws kConflict when another head took over.
+  Task<void> run(Listener& listener);
+
+  // What a request wants written. Returns when it is durable and all that follows from it was decided.
+  Task<void> submit(std::vector<cluster::Event> events);
+
+  // The same without waiting.
+  void submit_later(cluster::Event event) { tell(std::move(event)); }
+
+  // The state as far as it is durable: waits for the commit that is under way.
+  Task<const cluster::State*> settled();
+  const cluster::State& state() const { return state_; }
+  History& history() { return history_; }
+  JobLogs& logs() { return logs_; }
+  PackageStore& packages() { return packages_; }
+  const HeadSettings& settings() const { return settings_; }
+  WallTime now() const { return std::max(world_.clock.wall(), state_.time); }
+  // A job with this request id that is still on its way to the journal.
+  std::optional<JobId> pending_request(const std::string& request_id) const;
+
+  // SessionHost
+  std::optional<std::string> refuse(const elastic::Hello& hello) override;
+  void connected(const elastic::Hello& hello) override;
+  void reported(const NodeId& node, std::vector<elastic::ErrandReport> errands) override;
+  void leaving(const NodeId& node, const elastic::Leaving& words) override;
+  void disconnected(const NodeId& node, bool closed) override;
+  elastic::Orders orders(const NodeId& node) override;
+  uint64_t keep_lines(const NodeId& node, const AgentId& agent, const elastic::LogLines& lines) override;
+  elastic::PackagePart package_part(const elastic::PackageWanted& wanted) override;
+
+ private:
+  void tell(cluster::Event event);
+  Task<void> decide_and_act();
+  Task<void> turn();
+  std::vector<cluster::Event> take_happened();
+  std::optional<Instant> next_turn() const;
+  void act(const std::vector<cluster::Record>& records);
+  std::set<NodeId> concerned(const std::vector<cluster::Record>& records);
+  bool finished() const;
+  void count(const std::vector<cluster::Record>& records);
+  void gauge();
+
+  World& world_;
+  HeadSettings settings_;
+  Metrics& metrics_;
+  Log log_;
+  History history_;
+  JobLogs logs_;
+  PackageStore packages_;
+  Machines machines_;
+
+  cluster::State state_;
+  cluster::Observed observed_;
+  std::vector<cluster::Event> happened_;
+  std::map<NodeId, std::vector<elastic::ErrandReport>> reports_;  // not looked at yet
+  std::map<NodeId, Instant> absent_;                              // when a node that is not connected is given up
+  std::map<JobId, std::set<NodeId>> told_;                        // who has an errand of a job
+  cluster::Wake wake_;
+  bool decided_ = false;
+  bool committing_ = false;
+  uint64_t submitted_ = 0;  // requests so far, and those that are durable
+  uint64_t durable_ = 0;
+  std::optional<Error> failure_;
+  Event changed_;
+  Event committed_;
+  Sessions sessions_;
+  Scope scope_;
+};
+
+}  // namespace rubato::head

@@ -1,0 +1,235 @@
+#include "head/documents.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "policy/place.h"
+#include "reconcile/nodes.h"
+
+namespace rubato::head {
+
+using cluster::Job;
+using cluster::JobPhase;
+using cluster::later;
+using cluster::Node;
+using cluster::NodePhase;
+using cluster::State;
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t kEndedShown = 10;
+
+void add_time(json& document, const char* name, WallTime time) {
+  if (time != WallTime{}) document[name] = format_time(time);
+}
+
+json obstacle(const std::string& text, const std::string& where) {
+  json document = {{"text", text}};
+  if (!where.empty()) document["where"] = where;
+  return document;
+}
+
+json change(const std::string& text, WallTime when = {}) {
+  json document = {{"text", text}};
+  add_time(document, "when", when);
+  return document;
+}
+
+std::string phase_words(const Job& job) {
+  if (job.phase == JobPhase::kQueued && !job.reasons.against.empty()) return job.reasons.against.front().text;
+  return job.reason;
+}
+
+json decision_of(const Job& job) {
+  json decision = {{"offset", job.decided},
+                   {"text", job.phase == JobPhase::kQueued ? "held in the queue" : job.reason}};
+  add_time(decision, "time", job.decided_at);
+  return decision;
+}
+
+}  // namespace
+
+json event_document(const cluster::Record& record) {
+  json document = {{"offset", record.offset},
+                   {"time", format_time(record.time)},
+                   {"type", cluster::type_name(record.event)},
+                   {"text", cluster::describe(record.event)},
+                   {"data", cluster::event_fields(record.event)}};
+  if (const auto job = cluster::job_of(record.event)) document["job"] = job->value;
+  if (const auto node = cluster::node_of(record.event)) document["node"] = node->value;
+  return document;
+}
+
+json node_document(const State& state, const Node& node, WallTime now) {
+  json jobs = json::array();
+  if (const auto here = state.jobs_on.find(node.id); here != state.jobs_on.end()) {
+    for (const JobId& id : here->second) jobs.push_back(id.value);
+  }
+  return {{"id", node.id.value},
+          {"type", node.type},
+          {"phase", to_string(node.phase)},
+          {"since", format_time(node.since)},
+          {"age_s", to_seconds(std::max<Duration>(0s, now - node.requested))},
+          {"address", node.info.address},
+          {"host", node.info.host},
+          {"resources", to_json(node.resources)},
+          {"used", to_json(cluster::used_on(state, node.id))},
+          {"jobs", std::move(jobs)},
+          {"why", node.reason}};
+}
+
+json job_summary(const Job& job) {
+  json document = {{"id", job.id.value},
+                   {"name", job.spec.name},
+                   {"phase", to_string(job.phase)},
+                   {"owner", job.spec.owner},
+                   {"priority", job.spec.priority},
+                   {"workers", job.workers()},
+                   {"workers_min", job.spec.workers_min},
+                   {"workers_max", job.spec.workers_max},
+                   {"generation", job.generation},
+                   {"restarts_used", job.restarts_used},
+                   {"max_restarts", job.spec.max_restarts},
+                   {"reason", phase_words(job)}};
+  add_time(document, "submitted", job.submitted);
+  add_time(document, "started", job.started);
+  add_time(document, "ended", job.ended_at);
+  return document;
+}
+
+json job_document(const State& state, const Job& job) {
+  json document = job_summary(job);
+  document["spec"] = to_json(job.spec);
+  json members = json::array();
+  int rank = 0;
+  for (const cluster::Seat& seat : job.seats) {
+    const bool done = job.done.contains(seat.node);
+    const bool failed = job.failed.contains(seat.node);
+    members.push_back({{"node", seat.node.value},
+                       {"rank_first", rank},
+                       {"workers", seat.workers},
+                       {"state", done                              ? "done"
+                                 : failed                          ? "failed"
+                                 : job.phase == JobPhase::kRunning ? "running"
+                                                                   : "gathering"}});
+    rank += seat.workers;
+  }
+  for (const auto& [node, workers] : job.leaving) {
+    if (!job.seat_on(node))
+      members.push_back({{"node", node.value}, {"rank_first", nullptr}, {"workers", workers}, {"state", "leaving"}});
+  }
+  document["members"] = std::move(members);
+  if (job.phase == JobPhase::kRunning) document["master"] = fmt::format("{}:{}", job.master_addr, job.master_port);
+  if (!job.rerun_of.empty()) document["rerun_of"] = job.rerun_of;
+  document["failures"] = json::array();
+  for (const elastic::Failure& failure : job.failures) document["failures"].push_back(cluster::to_json(failure));
+  if (cluster::ended(job.phase)) {
+    document["exit"] = fmt::format("{}{}{}", to_string(job.phase), job.reason.empty() ? "" : ": ", job.reason);
+  }
+  (void)state;
+  return document;
+}
+
+json status_document(const State& state, const std::vector<cluster::Record>& events, WallTime now) {
+  json nodes = json::array(), jobs = json::array(), recent = json::array();
+  Resources all, used;
+  for (const auto& [id, node] : state.nodes) {
+    nodes.push_back(node_document(state, node, now));
+    if (!node.usable()) continue;
+    all += node.resources;
+    used += cluster::used_on(state, id);
+  }
+  std::vector<const Job*> shown;
+  for (const auto& [id, job] : state.jobs) {
+    if (!cluster::ended(job.phase)) shown.push_back(&job);
+  }
+  const size_t ended = std::min(kEndedShown, state.ended_jobs.size());
+  for (size_t i = state.ended_jobs.size() - ended; i < state.ended_jobs.size(); ++i)
+    shown.push_back(&state.jobs.at(state.ended_jobs[i]));
+  std::ranges::sort(shown, {}, [](const Job* job) { return std::pair(job->submitted, job->id); });
+  for (const Job* job : shown) jobs.push_back(job_summary(*job));
+  for (const cluster::Record& record : events) recent.push_back(event_document(record));
+  json head = {{"pid", state.head_pid}, {"version", state.head_version}, {"epoch", state.epoch}};
+  add_time(head, "since", state.head_since);
+  return {{"cluster",
+           {{"name", state.spec ? state.spec->name : ""},
+            {"head", std::move(head)},
+            {"time", format_time(now)},
+            {"shutting_down", state.shutting_down},
+            {"journal", {{"offset", state.offset}}}}},
+          {"nodes", std::move(nodes)},
+          {"jobs", std::move(jobs)},
+          {"totals",
+           {{"resources", to_json(all)},
+            {"used", to_json(used)},
+            {"queued", state.queued.size()},
+            {"running",
+             std::ranges::count_if(state.active,
+                                   [&](const JobId& id) { return state.jobs.at(id).phase == JobPhase::kRunning; })}}},
+          {"events", std::move(recent)}};
+}
+
+json why_job(const State& state, const Job& job, WallTime now) {
+  json against = json::array(), changes = json::array();
+  for (const cluster::Reasons::Obstacle& o : job.reasons.against) against.push_back(obstacle(o.text, o.where));
+  for (const std::string& text : job.reasons.changes) changes.push_back(change(text));
+  if (cluster::gathering(job.phase)) {
+    against.push_back(obstacle(fmt::format("generation {} waits until {} are ready", job.generation,
+                                           job.seats.size() == 1 ? "its node" : "all its nodes"),
+                               ""));
+    changes.push_back(change("it goes on without nodes that are not ready", later(job.since, policy::patience(job))));
+    if (job.not_before > now) changes.push_back(change("the back-off after a crash ends", job.not_before));
+  }
+  if (job.phase == JobPhase::kStopping && !job.leaving.empty()) {
+    against.push_back(obstacle(fmt::format("workers on {} nodes have not ended yet", job.leaving.size()), ""));
+    changes.push_back(change("SIGKILL after the grace", later(job.since, job.spec.grace)));
+  }
+  if (job.spec.timeout > 0s && job.started != WallTime{} && !cluster::ended(job.phase)) {
+    changes.push_back(change("its timeout stops it", later(job.started, job.spec.timeout)));
+  }
+  if (cluster::ended(job.phase)) {
+    against = json::array();
+    changes = json::array({change("rubato rerun " + job.id.value)});
+  }
+  (void)state;
+  return {{"subject", fmt::format("job {} ({})", job.id.value, job.spec.name)},
+          {"phase", to_string(job.phase)},
+          {"wanted", job.reasons.wanted},
+          {"state", phase_words(job)},
+          {"decision", decision_of(job)},
+          {"against", std::move(against)},
+          {"changes", std::move(changes)}};
+}
+
+json why_node(const State& state, const Node& node) {
+  json against = json::array(), changes = json::array();
+  std::string wanted = "nothing: its type is not in the cluster file";
+  if (state.spec && state.spec->types.contains(node.type)) {
+    const NodeType& type = state.spec->types.at(node.type);
+    wanted = fmt::format("{} nodes of type '{}' ({})", type.min_workers, node.type, type.min_where);
+  }
+  if (node.phase == NodePhase::kStarting)
+    changes.push_back(change("it is given up if its agent has not joined", later(node.since, reconcile::kJoinMax)));
+  if (node.phase == NodePhase::kDraining) {
+    const auto here = state.jobs_on.find(node.id);
+    const size_t jobs = here == state.jobs_on.end() ? 0 : here->second.size();
+    against.push_back(obstacle(
+        fmt::format("{} job{} still ha{} workers there", jobs, jobs == 1 ? "" : "s", jobs == 1 ? "s" : "ve"), ""));
+    changes.push_back(change("these workers have moved or ended"));
+  }
+  if (node.phase == NodePhase::kUp)
+    changes.push_back(change(fmt::format("rubato up with another min_workers for '{}'", node.type)));
+  json decision = {{"offset", node.changed}, {"time", format_time(node.since)}, {"text", node.reason}};
+  return {{"subject", fmt::format("node {}", node.id.value)},
+          {"phase", to_string(node.phase)},
+          {"wanted", wanted},
+          {"state", node.reason},
+          {"decision", std::move(decision)},
+          {"against", std::move(against)},
+          {"changes", std::move(changes)}};
+}
+
+}  // namespace rubato::head

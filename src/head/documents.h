@@ -1,0 +1,20 @@
+// Documents: a state as the JSON that the API promises (docs/openapi.yaml). Pure.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "cluster/state.h"
+
+namespace rubato::head {
+
+nlohmann::json event_document(const cluster::Record& record);
+nlohmann::json node_document(const cluster::State& state, const cluster::Node& node, WallTime now);
+nlohmann::json job_summary(const cluster::Job& job);
+nlohmann::json job_document(const cluster::State& state, const cluster::Job& job);
+// `events`: the last few records, oldest first.
+nlohmann::json status_document(const cluster::State& state, const std::vector<cluster::Record>& events, WallTime now);
+nlohmann::json why_job(const cluster::State& state, const cluster::Job& job, WallTime now);
+nlohmann::json why_node(const cluster::State& state, const cluster::Node& node);
+
+}  // namespace rubato::head

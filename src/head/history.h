@@ -1,0 +1,47 @@
+// History: the journal as states. Recovery, snapshots, replay to a time, and the recent records for those who watch.
+#pragma once
+
+#include <deque>
+
+#include "cluster/state.h"
+#include "core/channel.h"
+#include "core/log.h"
+#include "world/journal.h"
+
+namespace rubato::head {
+
+class History {
+ public:
+  History(Loop& loop, Journal& journal, Log log) : journal_(journal), log_(std::move(log)), grown_(loop) {}
+
+  // The state after the last record. Throws an Error that names the record that cannot be read.
+  Task<cluster::State> recover();
+
+  // Durable when it returns. The records' offsets must follow the last one.
+  Task<void> append(const std::vector<cluster::Record>& records);
+
+  // Writes a snapshot when enough has been appended since the last one. A failure is logged: the journal is whole
+  // without it.
+  Task<void> snapshot_if_due(const cluster::State& state);
+
+  // The state as it was: after the last record not later than `time`, or after record `offset`. Throws kNotFound when
+  // the journal does not reach back so far.
+  Task<cluster::State> replay(std::optional<WallTime> time, std::optional<uint64_t> offset);
+
+  // Records after an offset, at most `count`; the recent ones from memory.
+  Task<std::vector<cluster::Record>> records(uint64_t after, size_t count);
+  uint64_t last() const { return last_; }
+  Event& grown() { return grown_; }  // notified after each append
+
+ private:
+  void remember(const cluster::Record& record);
+
+  Journal& journal_;
+  Log log_;
+  Event grown_;
+  std::deque<cluster::Record> recent_;
+  uint64_t last_ = 0;
+  uint64_t snapshot_at_ = 0;
+};
+
+}  // namespace rubato::head

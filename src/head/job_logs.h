@@ -1,0 +1,52 @@
+// JobLogs: the lines that jobs have printed, one file a job, in the order in which they came in.
+//
+// Agents send a line again until it is acknowledged; lines carry (agent, sequence), so that each is kept once, also
+// by a head that did not see the first time.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/channel.h"
+#include "elastic/node_wire.h"
+#include "world/files.h"
+
+namespace rubato::head {
+
+class JobLogs {
+ public:
+  JobLogs(Loop& loop, Files& files, std::string jobs_folder);
+
+  // Keeps the lines that are new. Returns the sequence number up to which all are kept. Throws when the disk is full.
+  uint64_t append(const JobId& job, const NodeId& node, const AgentId& agent,
+                  const std::vector<elastic::LogLine>& lines);
+
+  // The job has ended: its file is not held open any more, and who reads it may stop.
+  void close(const JobId& job) {
+    open_.erase(job);
+    grown_.notify();
+  }
+
+  std::string path(const JobId& job) const;
+  Event& grown() { return grown_; }
+
+  // The next whole lines from `offset` on, which moves behind them; empty at the end of the file.
+  std::vector<std::string> read(const JobId& job, uint64_t& offset) const;
+
+ private:
+  struct OpenLog {
+    std::unique_ptr<Appender> file;
+    std::map<AgentId, uint64_t> kept;  // the last sequence number
+  };
+  OpenLog& open(const JobId& job);
+
+  Files& files_;
+  std::string folder_;
+  std::map<JobId, OpenLog> open_;
+  Event grown_;
+};
+
+}  // namespace rubato::head

@@ -1,0 +1,81 @@
+#include "head/package_store.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "core/sha256.h"
+
+namespace rubato::head {
+
+namespace {
+
+constexpr size_t kReadBlock = size_t{1} << 20;
+
+uint64_t size_of(Files& files, const std::string& folder, const std::string& name) {
+  if (!files.exists(folder)) return 0;
+  for (const Files::Entry& entry : files.list(folder)) {
+    if (entry.name == name) return entry.size;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::string PackageStore::path(const std::string& hash) const {
+  // It becomes a file's name.
+  if (!is_sha256_hex(hash)) throw Error(ErrorCode::kUsage, "not the hash of a package: 64 hexadecimal digits are");
+  return folder_ + "/" + hash + ".tar.zst";
+}
+
+PackageStore::Progress PackageStore::progress(const std::string& hash) const {
+  const std::string whole = path(hash);
+  if (files_.exists(whole)) return {size_of(files_, folder_, hash + ".tar.zst"), true};
+  return {size_of(files_, folder_, hash + ".tar.zst.part"), false};
+}
+
+PackageStore::Progress PackageStore::put(const std::string& hash, uint64_t offset, uint64_t size,
+                                         const std::string& bytes) {
+  const std::string whole = path(hash);
+  const std::string part = whole + ".part";
+  Progress progress = this->progress(hash);
+  if (progress.complete) return progress;
+  if (size > kPackageSizeMax)
+    throw Error(ErrorCode::kUsage, "the package is larger than 2 GiB", "", "leave out data with a .rubatoignore file");
+  if (offset > progress.have || offset + bytes.size() > size) {
+    throw Error(ErrorCode::kConflict,
+                fmt::format("this part does not follow the {} bytes that are here", progress.have));
+  }
+  files_.make_folders(folder_);
+  const uint64_t skip = progress.have - offset;
+  if (skip < bytes.size()) {
+    files_.open_append(part)->append(std::string_view(bytes).substr(skip));
+    progress.have = offset + bytes.size();
+  }
+  if (progress.have < size) return progress;
+  Sha256 hasher;
+  for (uint64_t at = 0; at < size;) {
+    const std::string block = files_.read_range(part, at, kReadBlock);
+    if (block.empty()) break;
+    hasher.update(block);
+    at += block.size();
+  }
+  if (hasher.hex() != hash) {
+    files_.remove_tree(part);
+    throw Error(ErrorCode::kFailed, "the package's bytes do not match its hash: it was damaged on the way", "",
+                "submit again");
+  }
+  files_.rename(part, whole);
+  progress.complete = true;
+  return progress;
+}
+
+uint64_t PackageStore::size(const std::string& hash) const {
+  path(hash);
+  return size_of(files_, folder_, hash + ".tar.zst");
+}
+
+std::string PackageStore::read(const std::string& hash, uint64_t offset, size_t size_max) const {
+  return files_.read_range(path(hash), offset, size_max);
+}
+
+}  // namespace rubato::head

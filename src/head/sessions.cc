@@ -1,0 +1,130 @@
+#include "head/sessions.h"
+
+#include <fmt/format.h>
+
+namespace rubato::head {
+
+using namespace elastic;
+
+namespace {
+// An agent that connects and says nothing is not kept.
+constexpr Duration kGreetingMax = 5s;
+}  // namespace
+
+Sessions::Sessions(World& world, SessionHost& host, Log log, Duration heartbeat)
+    : world_(world), host_(host), log_(std::move(log)), heartbeat_(heartbeat), scope_(world.clock.loop()) {}
+
+Task<void> Sessions::serve(Listener& listener, uint64_t epoch) {
+  while (true) {
+    std::unique_ptr<Connection> connection = co_await listener.accept();
+    scope_.spawn(attend(std::move(connection), epoch));
+  }
+}
+
+Task<std::optional<Hello>> Sessions::greet(Connection& connection) {
+  const Instant deadline = world_.clock.now() + kGreetingMax;
+  const auto answered = co_await with_deadline(world_.clock.loop(), deadline, connection.receive());
+  if (!answered || !*answered) co_return std::nullopt;
+  ToHead message = decode_to_head(**answered, world_.clock.now());
+  auto* hello = std::get_if<Hello>(&message);
+  if (!hello) co_return std::nullopt;
+  std::optional<std::string> refusal;
+  if (hello->protocol != kNodeProtocol) {
+    refusal = fmt::format("this head speaks protocol {}, the agent {}: use the same version of rubato", kNodeProtocol,
+                          hello->protocol);
+  } else if (connection.peer_name() != "node/" + hello->node.value) {
+    refusal = fmt::format("its certificate is for '{}', not for node '{}'", connection.peer_name(), hello->node.value);
+  } else {
+    refusal = host_.refuse(*hello);
+  }
+  if (refusal) {
+    log_.warning("agent refused", {{"node", hello->node.value}, {"why", *refusal}});
+    Goodbye goodbye;
+    goodbye.reason = *refusal;
+    goodbye.refused = true;
+    connection.send(encode(ToAgent(goodbye)));
+    // It hangs up when it has read this.
+    (void)co_await with_deadline(world_.clock.loop(), world_.clock.now() + kGreetingMax, connection.receive());
+    co_return std::nullopt;
+  }
+  co_return std::move(*hello);
+}
+
+Task<void> Sessions::attend(std::unique_ptr<Connection> connection, uint64_t epoch) {
+  std::optional<Hello> hello;
+  try {
+    hello = co_await greet(*connection);
+  } catch (const Error& error) {
+    log_.warning("bad greeting", {{"from", connection->peer_address()}, {"error", error.message}});
+  }
+  if (!hello) co_return;
+  const NodeId node = hello->node;
+  auto session = std::make_shared<Session>();
+  session->connection = std::move(connection);
+  session->agent = hello->agent;
+  sessions_[node] = session;
+
+  Welcome welcome;
+  welcome.head_epoch = epoch;
+  welcome.heartbeat = heartbeat_;
+  session->connection->send(encode(ToAgent(welcome)));
+  host_.connected(*hello);
+  send_orders(node);
+  bool closed = false;
+  try {
+    closed = co_await listen_to(node, *session);
+  } catch (const Error& error) {
+    log_.warning("agent cut off", {{"node", node.value}, {"error", error.message}});
+  }
+  const auto current = sessions_.find(node);
+  if (current == sessions_.end() || current->second != session) co_return;  // it is back already on a newer connection
+  sessions_.erase(current);
+  host_.disconnected(node, closed);
+}
+
+Task<bool> Sessions::listen_to(const NodeId& node, Session& session) {
+  while (true) {
+    const Instant deadline = world_.clock.now() + heartbeat_;
+    const auto received = co_await with_deadline(world_.clock.loop(), deadline, session.connection->receive());
+    if (!received) co_return false;
+    if (!*received) co_return session.connection->ended() == Connection::End::kClosed;
+    const ToHead message = decode_to_head(**received, world_.clock.now());
+    handle(node, session, message);
+  }
+}
+
+void Sessions::handle(const NodeId& node, Session& session, const ToHead& message) {
+  if (const auto* beat = std::get_if<NodeBeat>(&message)) {
+    session.acted = beat->orders;
+  } else if (const auto* reports = std::get_if<Reports>(&message)) {
+    host_.reported(node, reports->errands);
+  } else if (const auto* lines = std::get_if<LogLines>(&message)) {
+    LogAck ack;
+    ack.job = lines->job;
+    ack.sequence = host_.keep_lines(node, session.agent, *lines);
+    session.connection->send(encode(ToAgent(ack)));
+  } else if (const auto* wanted = std::get_if<PackageWanted>(&message)) {
+    session.connection->send(encode(ToAgent(host_.package_part(*wanted))));
+  } else if (const auto* leaving = std::get_if<Leaving>(&message)) {
+    host_.leaving(node, *leaving);
+  }
+}
+
+void Sessions::send_orders(const NodeId& node) {
+  const auto it = sessions_.find(node);
+  if (it == sessions_.end()) return;
+  Orders orders = host_.orders(node);
+  orders.revision = ++it->second->revision;
+  it->second->connection->send(encode(ToAgent(std::move(orders))));
+}
+
+void Sessions::dismiss(const NodeId& node, const std::string& reason, bool refused) {
+  const auto it = sessions_.find(node);
+  if (it == sessions_.end()) return;
+  Goodbye goodbye;
+  goodbye.reason = reason;
+  goodbye.refused = refused;
+  it->second->connection->send(encode(ToAgent(goodbye)));
+}
+
+}  // namespace rubato::head

@@ -1,0 +1,65 @@
+// Sessions: the connections of agents. Each agent keeps one; a new connection of the same agent replaces the old one.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "cluster/state.h"
+#include "core/log.h"
+#include "core/scope.h"
+#include "elastic/node_wire.h"
+#include "world/world.h"
+
+namespace rubato::head {
+
+// What sessions need of the head. All calls come from the loop.
+class SessionHost {
+ public:
+  virtual ~SessionHost() = default;
+  // nullopt: welcome; else why this agent may not be part of the cluster.
+  virtual std::optional<std::string> refuse(const elastic::Hello& hello) = 0;
+  virtual void connected(const elastic::Hello& hello) = 0;
+  virtual void reported(const NodeId& node, std::vector<elastic::ErrandReport> errands) = 0;
+  virtual void leaving(const NodeId& node, const elastic::Leaving& words) = 0;
+  virtual void disconnected(const NodeId& node, bool closed) = 0;
+  virtual elastic::Orders orders(const NodeId& node) = 0;
+  virtual uint64_t keep_lines(const NodeId& node, const AgentId& agent, const elastic::LogLines& lines) = 0;
+  virtual elastic::PackagePart package_part(const elastic::PackageWanted& wanted) = 0;
+};
+
+class Sessions {
+ public:
+  Sessions(World& world, SessionHost& host, Log log, Duration heartbeat);
+
+  // Admits agents from this listener until cancelled. `epoch` is this head's.
+  Task<void> serve(Listener& listener, uint64_t epoch);
+
+  // Sends the node what it should do now, if it is connected.
+  void send_orders(const NodeId& node);
+  void dismiss(const NodeId& node, const std::string& reason, bool refused);
+  bool connected(const NodeId& node) const { return sessions_.contains(node); }
+  size_t size() const { return sessions_.size(); }
+
+ private:
+  struct Session {
+    std::unique_ptr<Connection> connection;
+    AgentId agent;
+    uint64_t revision = 0;
+    uint64_t acted = 0;  // the revision that the agent has acted on
+  };
+
+  Task<void> attend(std::unique_ptr<Connection> connection, uint64_t epoch);
+  Task<std::optional<elastic::Hello>> greet(Connection& connection);
+  Task<bool> listen_to(const NodeId& node, Session& session);  // true: the other side closed
+  void handle(const NodeId& node, Session& session, const elastic::ToHead& message);
+
+  World& world_;
+  SessionHost& host_;
+  Log log_;
+  Duration heartbeat_;
+  std::map<NodeId, std::shared_ptr<Session>> sessions_;
+  Scope scope_;
+};
+
+}  // namespace rubato::head

@@ -1,0 +1,109 @@
+// EtcdJournal: the Journal in a Store (etcd), for heads that must outlive their machine.
+//
+//   PREFIX/writer               "TOKEN": its created revision is the epoch, and a condition of every commit
+//   PREFIX/end, PREFIX/begin    the last offset given; the first record that is not trimmed
+//   PREFIX/journal/OFFSET       a record; offsets have 20 digits, so that their order is that of the keys
+//   PREFIX/snapshot/OFFSET      "GROUP PARTS BYTES": where the snapshot's bytes are
+//   PREFIX/part/GROUP/NUMBER    up to 512 KiB of a snapshot
+//   PREFIX/garbage/GROUP        "PARTS": a group that is being written, or that no snapshot needs any more
+//
+// Taking over deletes PREFIX/writer and creates it anew, so that commits of the older writer fail: kConflict.
+// When no server answers a commit (kUnavailable), nobody knows whether it is in, or will yet be. The next commit then
+// begins by taking the journal over from itself: that fences the straggler; and by reading the end again.
+//
+// etcd's defaults allow 128 operations and 1.5 MiB a transaction; we use 101 and little more than 1 MiB (the Store adds
+// its marker). etcd keeps what is deleted until it is compacted: run it with --auto-compaction-retention.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "world/clock.h"
+#include "world/group_commit.h"
+#include "world/journal.h"
+#include "world/store.h"
+
+namespace rubato::os {
+
+class EtcdJournal final : public Journal {
+ public:
+  // Takes the journal over; the writer before gets kConflict from then on. `token` tells this writer from all others
+  // (random, without spaces). The store and the clock outlive the journal, the journal its tasks.
+  static Task<std::unique_ptr<EtcdJournal>> open(Store& store, Clock& clock, std::string prefix, std::string token);
+
+  Task<uint64_t> append(std::vector<std::string> records) override;
+  Task<std::vector<JournalRecord>> read(uint64_t after, size_t count_max) override;
+  Task<std::optional<JournalSnapshot>> snapshot(uint64_t offset_max = UINT64_MAX) override;
+  Task<void> write_snapshot(JournalSnapshot snapshot, uint64_t keep_records) override;
+
+  uint64_t epoch() const { return static_cast<uint64_t>(writer_created_); }  // grows with each takeover
+  uint64_t commits() const { return group_.commits(); }                      // of appends, so far
+  static constexpr size_t kRecordBytesMax = size_t{1} << 20;
+  static constexpr size_t kPartBytes = size_t{512} << 10;
+
+ private:
+  struct Manifest {
+    std::string group;
+    uint64_t parts = 0, bytes = 0;
+  };
+  using Manifests = std::map<uint64_t, Manifest>;
+
+  // Lets one coroutine pass at a time.
+  class Gate {
+   public:
+    explicit Gate(Loop& loop) : opened_(loop) {}
+    class Pass {
+     public:
+      explicit Pass(Gate& gate) : gate_(&gate) {}
+      Pass(Pass&& other) noexcept : gate_(std::exchange(other.gate_, nullptr)) {}
+      Pass& operator=(Pass&&) = delete;
+      ~Pass() {
+        if (gate_) gate_->leave();
+      }
+
+     private:
+      Gate* gate_;
+    };
+    Task<Pass> enter();
+
+   private:
+    void leave();
+    Event opened_;
+    bool taken_ = false;
+  };
+
+  EtcdJournal(Store& store, Clock& clock, std::string prefix, std::string token);
+  static Task<uint64_t> commit_records(EtcdJournal& self, std::vector<std::string> records);
+  Task<void> commit(std::vector<StoreWrite> writes);
+  Task<void> commit_in_pieces(std::vector<StoreWrite> writes);
+  Task<void> hold_writer();
+  Task<void> take_over(bool from_anybody);
+  Task<void> check_writer();
+  Task<uint64_t> number_at(std::string key);
+  Task<Manifests> manifests();
+  Task<std::optional<std::string>> read_parts(Manifest manifest);
+  Task<Manifest> write_parts(const JournalSnapshot& snapshot);
+  Task<void> sweep_garbage();
+  Task<void> trim_records(uint64_t below);
+
+  std::string record_key(uint64_t offset) const;
+  std::string snapshot_key(uint64_t offset) const;
+  std::string part_key(const std::string& group, uint64_t number) const;
+  Instant deadline() const;
+  Error taken_over();
+  [[noreturn]] void damaged(const std::string& key, const std::string& words) const;
+
+  Store& store_;
+  Clock& clock_;
+  const std::string prefix_, token_;
+  int64_t writer_created_ = 0;
+  bool uncertain_ = true;  // whether a commit is in, or writer_created_ is still right
+  bool lost_ = false;      // taken over by another: for good
+  uint64_t end_ = 0;
+  uint64_t next_group_ = 1;
+  Gate writing_, snapshotting_;
+  GroupCommit group_;
+};
+
+}  // namespace rubato::os

@@ -1,0 +1,357 @@
+#include "os/sqlite_journal.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sqlite3.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <map>
+
+#include "os/process_fixture.h"
+#include "world/journal_testing.h"
+
+namespace rubato::os {
+namespace {
+
+using namespace journal_cases;
+
+using Opened = std::unique_ptr<SqliteJournal>;
+
+class SqliteJournalTest : public ::testing::Test {
+ protected:
+  static Task<int> open_into(Runtime& runtime, std::string path, Opened& opened) {
+    opened = co_await SqliteJournal::open(runtime, path);
+    co_return 0;
+  }
+  Opened open(const std::string& path) {
+    Opened opened;
+    runtime.run(open_into(runtime, path, opened));
+    return opened;
+  }
+  Opened open() { return open(path); }
+  void run(Task<int> task) { runtime.run(std::move(task)); }
+
+  static Task<int> append_into(Journal& journal, std::vector<std::string> records, uint64_t& end) {
+    end = co_await journal.append(std::move(records));
+    co_return 0;
+  }
+  uint64_t append(Journal& journal, std::vector<std::string> records) {
+    uint64_t end = 0;
+    run(append_into(journal, std::move(records), end));
+    return end;
+  }
+  static Task<int> read_into(Journal& journal, std::vector<JournalRecord>& records) {
+    records = co_await journal.read(0, 1'000'000);
+    co_return 0;
+  }
+  std::vector<JournalRecord> read_all(Journal& journal) {
+    std::vector<JournalRecord> records;
+    run(read_into(journal, records));
+    return records;
+  }
+
+  // What opening and then reading everything says is wrong; empty: nothing.
+  std::string trouble() {
+    try {
+      SqliteJournalFile file(path);
+      file.read(0, 1'000'000);
+      file.snapshot(UINT64_MAX);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code, ErrorCode::kFailed);
+      EXPECT_EQ(error.where, path);
+      return error.message;
+    }
+    return "";
+  }
+
+  // Changes the file as no writer of ours would.
+  void tamper(const std::string& sql) {
+    sqlite3* connection = nullptr;
+    ASSERT_EQ(sqlite3_open(path.c_str(), &connection), SQLITE_OK);
+    char* words = nullptr;
+    EXPECT_EQ(sqlite3_exec(connection, sql.c_str(), nullptr, nullptr, &words), SQLITE_OK) << words;
+    sqlite3_close(connection);
+  }
+
+  TempFolder folder;
+  const std::string path = folder / "journal.db";
+  Runtime runtime;
+};
+
+TEST_F(SqliteJournalTest, IsEmptyAtFirst) { run(is_empty_at_first(*open())); }
+
+TEST_F(SqliteJournalTest, KeepsOrderAndBytes) {
+  const Opened journal = open();
+  run(keeps_order_and_bytes(*journal));
+}
+
+TEST_F(SqliteJournalTest, SharesCommits) {
+  const Opened journal = open();
+  run(answers_overlapping_appends(*journal, runtime, 16, 20));
+  EXPECT_LE(journal->commits(), 25u) << "320 records";
+  EXPECT_GE(journal->commits(), 20u);
+}
+
+TEST_F(SqliteJournalTest, TrimsBehindSnapshots) {
+  Opened journal = open();
+  run(trims_behind_snapshots(*journal));
+  journal.reset();
+  EXPECT_EQ(read_all(*open()).back().bytes, "next");
+}
+
+TEST_F(SqliteJournalTest, RefusesASnapshotOfTheFuture) {
+  const Opened journal = open();
+  run(refuses_a_snapshot_of_the_future(*journal));
+}
+
+TEST_F(SqliteJournalTest, RefusesARecordThatIsTooLarge) {
+  const Opened journal = open();
+  EXPECT_THROW(append(*journal, words(std::string(SqliteJournal::kRecordBytesMax + 1, 'x'))), Error);
+  EXPECT_EQ(append(*journal, words(std::string(SqliteJournal::kRecordBytesMax, 'x'))), 1u);
+}
+
+TEST_F(SqliteJournalTest, IsThereAfterReopening) {
+  Opened journal = open();
+  EXPECT_EQ(append(*journal, numbered(1, 3)), 3u);
+  const uint64_t epoch = journal->epoch();
+  journal.reset();
+  journal = open();
+  EXPECT_GT(journal->epoch(), epoch);
+  EXPECT_EQ(append(*journal, numbered(4, 5)), 5u);
+  const std::vector<JournalRecord> all = read_all(*journal);
+  ASSERT_EQ(all.size(), 5u);
+  EXPECT_EQ(all[4].bytes, "record 5");
+}
+
+TEST_F(SqliteJournalTest, ContinuesWhereTrimmedRecordsEnded) {
+  Opened journal = open();
+  append(*journal, numbered(1, 9));
+  JournalSnapshot snapshot;
+  snapshot.offset = 9;
+  SqliteJournalFile(path).write_snapshot(snapshot, 0);
+  EXPECT_EQ(append(*open(), words("ten")), 10u);
+}
+
+TEST_F(SqliteJournalTest, FencesTheOlderWriter) {
+  const Opened old_one = open();
+  append(*old_one, words("before"));
+  const Opened new_one = open();
+  run(fences_the_older_writer(*old_one, *new_one));
+}
+
+TEST_F(SqliteJournalTest, IsForItsOwnerOnly) {
+  const mode_t before = ::umask(0);
+  const Opened journal = open();
+  append(*journal, words("secret"));
+  ::umask(before);
+  for (const char* suffix : {"", "-wal", "-shm"}) {
+    struct stat facts {};
+    ASSERT_EQ(::stat((path + suffix).c_str(), &facts), 0) << suffix;
+    EXPECT_EQ(facts.st_mode & 0777, 0600u) << suffix;
+  }
+}
+
+TEST_F(SqliteJournalTest, ClosesAFileThatOthersCouldRead) {
+  append(*open(), words("secret"));
+  ASSERT_EQ(::chmod(path.c_str(), 0644), 0);
+  open();
+  struct stat facts {};
+  ASSERT_EQ(::stat(path.c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 0777, 0600u);
+}
+
+// A child's life: appends from several coroutines and says each acknowledged offset and record on the pipe.
+Task<void> append_and_tell(Journal& journal, std::string name, int pipe) {
+  for (int i = 1;; ++i) {
+    const std::string record = name + std::to_string(i) + std::string(static_cast<size_t>(i % 50) * 40, '.');
+    const uint64_t offset = co_await journal.append(words(record));
+    const std::string line = std::to_string(offset) + " " + record + "\n";
+    if (::write(pipe, line.data(), line.size()) != static_cast<ssize_t>(line.size())) ::_exit(3);
+  }
+}
+
+Task<int> append_until_killed(Runtime& runtime, std::string path, int pipe) {
+  const Opened journal = co_await SqliteJournal::open(runtime, path);
+  Scope scope(runtime);
+  for (int i = 0; i < 8; ++i) scope.spawn(append_and_tell(*journal, std::string(1, 'a' + i), pipe));
+  co_await scope.join();
+  co_return 0;
+}
+
+// Reads lines of the pipe into `told` until there are `count` more or the pipe ends.
+void hear(int pipe, size_t count, std::string& rest, std::map<uint64_t, std::string>& told) {
+  char block[4096];
+  for (const size_t enough = told.size() + count; told.size() < enough;) {
+    const ssize_t got = ::read(pipe, block, sizeof block);
+    if (got <= 0) return;
+    rest.append(block, static_cast<size_t>(got));
+    for (size_t end; (end = rest.find('\n')) != std::string::npos; rest.erase(0, end + 1)) {
+      const std::string line = rest.substr(0, end);
+      const size_t space = line.find(' ');
+      told[std::stoull(line.substr(0, space))] = line.substr(space + 1);
+    }
+  }
+}
+
+TEST_F(SqliteJournalTest, HasEveryAcknowledgedRecordAfterKill9) {
+  std::map<uint64_t, std::string> told;
+  for (int round = 0; round < 4; ++round) {
+    int ends[2];
+    ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      Runtime own;
+      ::_exit(own.run(append_until_killed(own, path, ends[1])));
+    }
+    ::close(ends[1]);
+    std::string rest;
+    hear(ends[0], 40 + 13 * static_cast<size_t>(round), rest, told);
+    ::kill(child, SIGKILL);
+    hear(ends[0], SIZE_MAX / 2, rest, told);
+    ::close(ends[0]);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFSIGNALED(status)) << status;
+  }
+  ASSERT_GT(told.size(), 200u);
+  std::map<uint64_t, std::string> found;
+  for (const JournalRecord& record : SqliteJournalFile(path).read(0, 1'000'000)) {
+    EXPECT_EQ(record.offset, found.size() + 1) << "a gap";
+    found[record.offset] = record.bytes;
+  }
+  for (const auto& [offset, record] : told) EXPECT_EQ(found[offset], record);
+}
+
+// Runs the body in a child process, as what it does to itself cannot be undone. 0: all well.
+int in_child(const std::function<int()>& body) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(body());
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 200;
+}
+
+// Appends until that fails; then everything acknowledged must be readable, and the error must be kUnavailable.
+int append_until_refused(SqliteJournalFile& file, const std::string& needle) {
+  const std::vector<std::string> record = words(std::string(10'000, 'x'));
+  uint64_t end = 0;
+  std::string message;
+  try {
+    while (end < 1000) end = file.append(record);
+  } catch (const Error& error) {
+    if (error.code != ErrorCode::kUnavailable) return 11;
+    message = error.message;
+  }
+  if (message.find(needle) == std::string::npos) {
+    fprintf(stderr, "%s\n", message.c_str());
+    return 12;
+  }
+  const size_t found = file.read(0, 10'000).size();
+  return found == end ? 0 : 13;
+}
+
+TEST_F(SqliteJournalTest, SaysThatTheDiskIsFullAndGoesOnWhenItIsNot) {
+  const std::string disk = folder / "disk";
+  ASSERT_EQ(::mkdir(disk.c_str(), 0700), 0);
+  constexpr int kNoPermission = 77;
+  const int result = in_child([&disk] {
+    if (::unshare(CLONE_NEWNS) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return kNoPermission;
+    ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+    if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=1m") != 0) return kNoPermission;
+    { std::ofstream(disk + "/ballast") << std::string(300'000, 'b'); }
+    SqliteJournalFile file(disk + "/journal.db");
+    if (const int code = append_until_refused(file, "the disk is full")) return code;
+    const uint64_t end = file.read(0, 10'000).back().offset;
+    std::filesystem::remove(disk + "/ballast");
+    return file.append(words("there is room again")) == end + 1 ? 0 : 14;
+  });
+  if (result == kNoPermission) GTEST_SKIP() << "may not mount a small disk here";
+  EXPECT_EQ(result, 0);
+}
+
+TEST_F(SqliteJournalTest, IsUnavailableWhenTheDiskFails) {
+  const int result = in_child([this] {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit small{200'000, 200'000};
+    ::setrlimit(RLIMIT_FSIZE, &small);
+    SqliteJournalFile file(path);
+    return append_until_refused(file, "the disk failed");
+  });
+  EXPECT_EQ(result, 0);
+  EXPECT_GT(SqliteJournalFile(path).append(words("there is room again")), 1u);
+}
+
+constexpr const char* kVersion1 =
+    "PRAGMA application_id=1380076108;"
+    "CREATE TABLE meta(version INTEGER NOT NULL, epoch INTEGER NOT NULL);"
+    "CREATE TABLE records(offset INTEGER PRIMARY KEY, bytes BLOB NOT NULL);"
+    "CREATE TABLE snapshots(offset INTEGER PRIMARY KEY, bytes BLOB NOT NULL);"
+    "INSERT INTO meta VALUES(1, 41);"
+    "INSERT INTO records VALUES(3, x'00ff'), (4, CAST('four' AS BLOB));"
+    "INSERT INTO snapshots VALUES(2, CAST('state' AS BLOB));";
+
+TEST_F(SqliteJournalTest, BringsAFileOfVersion1UpToDate) {
+  tamper(kVersion1);
+  const Opened journal = open();
+  EXPECT_EQ(journal->epoch(), 42u);
+  EXPECT_EQ(append(*journal, words("five")), 5u);
+  const std::vector<JournalRecord> all = read_all(*journal);
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0].offset, 3u);
+  EXPECT_EQ(all[0].bytes, std::string("\0\xff", 2));
+  EXPECT_EQ(all[1].bytes, "four");
+  EXPECT_EQ(SqliteJournalFile(path).snapshot(2)->bytes, "state");
+  tamper("UPDATE records SET bytes = CAST('vier' AS BLOB) WHERE offset = 4");
+  EXPECT_NE(trouble().find("record 4"), std::string::npos) << "old records have checksums now";
+}
+
+TEST_F(SqliteJournalTest, RefusesAFileOfANewerVersionAndLeavesItAlone) {
+  append(*open(), words("one"));
+  tamper("UPDATE meta SET version = 3; ALTER TABLE records ADD COLUMN later TEXT");
+  EXPECT_NE(trouble().find("newer Rubato (version 3; this one knows 2)"), std::string::npos) << trouble();
+}
+
+TEST_F(SqliteJournalTest, RefusesOtherPeoplesDatabasesAndFiles) {
+  tamper("CREATE TABLE bookmarks(url TEXT)");
+  EXPECT_NE(trouble().find("not a journal of Rubato"), std::string::npos);
+  folder.write("journal.db", "port: 80\nname: not a database, but long enough to have a header of some kind....\n");
+  EXPECT_NE(trouble().find("is no SQLite database"), std::string::npos);
+}
+
+TEST_F(SqliteJournalTest, NamesTheRecordThatIsDamaged) {
+  append(*open(), numbered(1, 5));
+  tamper("UPDATE records SET bytes = CAST('record X' AS BLOB) WHERE offset = 3");
+  EXPECT_NE(trouble().find("the checksum of record 3 is wrong"), std::string::npos);
+  tamper("DELETE FROM records WHERE offset = 3");
+  EXPECT_NE(trouble().find("record 3 is missing"), std::string::npos);
+  tamper("DELETE FROM records WHERE offset < 3");
+  EXPECT_NE(trouble().find("record 3 is missing"), std::string::npos) << "no snapshot stands for the first ones";
+}
+
+TEST_F(SqliteJournalTest, RunsNothingThatAStrangerPutIntoTheFile) {
+  append(*open(), numbered(1, 5));
+  tamper("CREATE TRIGGER t AFTER INSERT ON records BEGIN DELETE FROM records; END");
+  EXPECT_NE(trouble().find("not those of a journal"), std::string::npos);
+}
+
+TEST_F(SqliteJournalTest, NoticesATornFile) {
+  SqliteJournalFile(path).append(numbered(1, 2000));
+  const std::string whole = read_text(path);
+  ASSERT_GT(whole.size(), 40'000u);
+  folder.write("journal.db", whole.substr(0, whole.size() / 2));
+  EXPECT_NE(trouble(), "");
+  int noticed = 0;
+  for (size_t at = 4096; at < whole.size(); at += 4096) {
+    std::string torn = whole;
+    std::fill_n(torn.begin() + static_cast<ptrdiff_t>(at), 512, '\0');  // one sector
+    folder.write("journal.db", torn);
+    noticed += trouble().empty() ? 0 : 1;
+  }
+  EXPECT_EQ(static_cast<size_t>(noticed), whole.size() / 4096 - 1) << "of all pages but the first";
+}
+
+}  // namespace
+}  // namespace rubato::os

@@ -1,0 +1,57 @@
+// Board: the free room of a cluster while a decision is being made.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cluster/state.h"
+
+namespace rubato::policy {
+
+class Board {
+ public:
+  // Usable nodes with what is free on them. `with_leaving`: as if workers that are being stopped were gone already.
+  explicit Board(const cluster::State& state, bool with_leaving = false);
+
+  // Takes room for `count` workers, few nodes first: the tightest node that holds all, else the roomiest and so on.
+  // All or nothing; `seats` are the ones that it adds to, nodes that it has are preferred.
+  bool take(const Resources& each, int count, const std::set<NodeId>& shunned, std::vector<cluster::Seat>& seats);
+  // As many as there is room for, up to `count`. Returns how many.
+  int take_some(const Resources& each, int count, const std::set<NodeId>& shunned, std::vector<cluster::Seat>& seats);
+  // Takes one worker off the last seat that has room to give.
+  void give_back_last(const Resources& each, std::vector<cluster::Seat>& seats);
+  void give_back(const Resources& each, const std::vector<cluster::Seat>& seats);
+  // Takes these seats as far as there is room for them; returns whether all of them.
+  bool occupy(const Resources& each, const std::vector<cluster::Seat>& seats);
+
+  // How many workers of this size fit in all.
+  int64_t capacity(const Resources& each);
+  int64_t capacity(const Resources& each, const std::set<NodeId>& shunned);
+
+  // The nodes of a type, for people.
+  struct TypeCount {
+    int up = 0;
+    int coming = 0;
+  };
+  TypeCount count(const std::string& type) const;
+
+ private:
+  // Nodes by how many workers of one size fit there.
+  struct Shape {
+    std::set<std::pair<int64_t, NodeId>> nodes;
+    std::map<NodeId, int64_t> fits;
+    int64_t capacity = 0;
+  };
+  Shape& shape(const Resources& each);
+  void change(const NodeId& node, const Resources& amount, bool taking);
+  void seat(const NodeId& node, int count, std::vector<cluster::Seat>& seats) const;
+
+  const cluster::State& state_;
+  std::map<NodeId, Resources> free_;
+  std::map<Resources, Shape> shapes_;
+  std::map<std::string, TypeCount> counts_;
+};
+
+}  // namespace rubato::policy

@@ -1,0 +1,177 @@
+#include "policy/explain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/text.h"
+
+namespace rubato::policy {
+
+using cluster::Job;
+using cluster::Reasons;
+using cluster::State;
+
+namespace {
+
+constexpr size_t kNamedMax = 5;
+
+std::string count(int64_t n, std::string_view word) { return fmt::format("{} {}{}", n, word, n == 1 ? "" : "s"); }
+
+// What the cluster file allows for workers of one size.
+struct Capacity {
+  int64_t workers = 0;                // with every type at its limit
+  int64_t workers_capped = 0;         // and no more nodes than the cluster may have
+  const NodeType* largest = nullptr;  // by the first resource that is asked for
+  const NodeType* useful = nullptr;   // the one that holds the most workers, at least one
+};
+
+Capacity capacity_of(const ClusterSpec& spec, const Resources& each) {
+  Capacity capacity;
+  const std::string name = each.empty() ? std::string(kCpu) : each.amounts().begin()->first;
+  std::map<int64_t, int64_t, std::greater<>> nodes_by_fits;
+  for (const auto& [type_name, type] : spec.types) {
+    const int64_t fits = each.times_in(type.resources);
+    if (fits > 0) {
+      capacity.workers += fits * type.max_workers;
+      nodes_by_fits[fits] += type.max_workers;
+      if (!capacity.useful || fits > each.times_in(capacity.useful->resources)) capacity.useful = &type;
+    }
+    if (!capacity.largest || type.resources.of(name) > capacity.largest->resources.of(name)) capacity.largest = &type;
+  }
+  int64_t nodes_left = spec.max_workers;
+  for (const auto& [fits, nodes] : nodes_by_fits) {
+    const int64_t used = std::min(nodes, nodes_left);
+    capacity.workers_capped += fits * used;
+    nodes_left -= used;
+  }
+  return capacity;
+}
+
+std::vector<std::string> names(const State& state, const std::set<JobId>& ids, const JobId& but) {
+  std::vector<std::string> out;
+  for (const JobId& id : ids) {
+    const Job& job = state.jobs.at(id);
+    if (out.size() == kNamedMax) break;
+    if (id != but && !job.seats.empty()) out.push_back(fmt::format("{} ({})", id.value, job.spec.name));
+  }
+  return out;
+}
+
+void add_node_limits(const State& state, const Resources& each, const Board& board, Reasons& reasons) {
+  for (const auto& [name, type] : state.spec->types) {
+    if (each.times_in(type.resources) <= 0) continue;
+    const auto [up, coming] = board.count(name);
+    if (coming > 0) {
+      reasons.against.push_back({fmt::format("{} of type '{}' not up yet", count(coming, "node"), name), ""});
+      reasons.changes.push_back(
+          fmt::format("the {} of type '{}' come{} up", coming == 1 ? "node" : "nodes", name, coming == 1 ? "s" : ""));
+    } else if (up < type.max_workers) {
+      reasons.against.push_back(
+          {fmt::format("type '{}' has {} (min_workers {})", name, count(up, "node"), type.min_workers),
+           type.min_where});
+      reasons.changes.push_back(
+          fmt::format("min_workers of '{}' is raised (up to {}), then: rubato up", name, type.max_workers));
+    } else {
+      reasons.against.push_back(
+          {fmt::format("type '{}' is at its limit of {}", name, count(type.max_workers, "node")), type.max_where});
+      reasons.changes.push_back(fmt::format("max_workers and min_workers of '{}' are raised, then: rubato up", name));
+    }
+  }
+}
+
+}  // namespace
+
+std::string wanted(const JobSpec& spec) {
+  const std::string each = describe(spec.per_worker);
+  if (spec.workers_min == spec.workers_max)
+    return fmt::format("{} of {} each", count(spec.workers_min, "worker"), each);
+  return fmt::format("{} to {} workers of {} each", spec.workers_min, spec.workers_max, each);
+}
+
+namespace {
+
+// Why MIN workers would not fit if every node that the cluster file allows were there and empty.
+std::optional<Reasons> why_never(const State& state, const JobSpec& spec) {
+  const Resources& each = spec.per_worker;
+  const Capacity capacity = capacity_of(*state.spec, each);
+  if (capacity.workers_capped >= spec.workers_min) return std::nullopt;
+  Reasons reasons;
+  reasons.wanted = wanted(spec);
+  if (!capacity.useful) {
+    const NodeType* largest = capacity.largest;
+    reasons.against.push_back(
+        {fmt::format("no node type can hold one worker of {}; the nearest, '{}', has {}", describe(each),
+                     largest ? largest->name : "", describe(largest ? largest->resources : Resources())),
+         largest ? largest->resources_where : ""});
+    reasons.changes.push_back("ask for less per worker, or give a node type more, then: rubato up");
+  } else if (capacity.workers >= spec.workers_min) {
+    reasons.against.push_back(
+        {fmt::format("the cluster can hold {} of this size at most (max_workers {} over all types)",
+                     count(capacity.workers_capped, "worker"), state.spec->max_workers),
+         state.spec->max_where});
+    reasons.changes.push_back("ask for fewer workers, or raise max_workers of the cluster, then: rubato up");
+  } else {
+    const NodeType& type = *capacity.useful;
+    reasons.against.push_back(
+        {fmt::format("the cluster can hold {} of this size at most ('{}': {} a node, max_workers {})",
+                     count(capacity.workers, "worker"), type.name, each.times_in(type.resources), type.max_workers),
+         type.max_where});
+    reasons.changes.push_back("ask for fewer workers, or raise max_workers, then: rubato up");
+  }
+  return reasons;
+}
+
+std::optional<Reasons> why_no_cluster(const State& state, const JobSpec& spec) {
+  if (!state.shutting_down && state.spec) return std::nullopt;
+  Reasons reasons;
+  reasons.wanted = wanted(spec);
+  reasons.against.push_back(
+      {state.shutting_down ? "the cluster is shutting down" : "the cluster has no configuration yet", ""});
+  reasons.changes.push_back("rubato up");
+  return reasons;
+}
+
+}  // namespace
+
+Reasons why_too_few(const State& state, const JobSpec& spec, int64_t room, const Board& board) {
+  if (std::optional<Reasons> none = why_no_cluster(state, spec)) return *none;
+  if (std::optional<Reasons> never = why_never(state, spec)) return *never;
+  Reasons reasons;
+  reasons.wanted = wanted(spec);
+  reasons.against.push_back(
+      {fmt::format("the nodes that are up hold {} of {}", room, count(spec.workers_min, "worker")), ""});
+  add_node_limits(state, spec.per_worker, board, reasons);
+  return reasons;
+}
+
+Reasons why_not(const State& state, const Job& job, Board& board) {
+  const Resources& each = job.spec.per_worker;
+  Reasons reasons;
+  reasons.wanted = wanted(job.spec);
+  if (std::optional<Reasons> none = why_no_cluster(state, job.spec)) return *none;
+  if (std::optional<Reasons> never = why_never(state, job.spec)) return *never;
+  reasons.against.push_back(
+      {fmt::format("room for {} of {} now", board.capacity(each), count(job.spec.workers_min, "worker")), ""});
+  add_node_limits(state, each, board, reasons);
+  const std::vector<std::string> holders = names(state, state.active, job.id);
+  if (!holders.empty()) {
+    reasons.against.push_back({fmt::format("in use by {}", join(holders, ", ")), ""});
+    reasons.changes.push_back(fmt::format("{} ends", holders.size() == 1 ? holders.front() : "one of these jobs"));
+  }
+  return reasons;
+}
+
+Reasons why_so_many(const State& state, const Job& job, int workers, const Board& board) {
+  Reasons reasons;
+  reasons.wanted = wanted(job.spec);
+  if (workers >= job.spec.workers_max || !state.spec) return reasons;
+  reasons.against.push_back({fmt::format("no room for more than {}", count(workers, "worker")), ""});
+  add_node_limits(state, job.spec.per_worker, board, reasons);
+  const std::vector<std::string> holders = names(state, state.active, job.id);
+  if (!holders.empty())
+    reasons.changes.push_back(fmt::format("{} ends", holders.size() == 1 ? holders.front() : "another job"));
+  return reasons;
+}
+
+}  // namespace rubato::policy

@@ -1,0 +1,467 @@
+#include "policy/place.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <ranges>
+
+#include "policy/board.h"
+#include "policy/explain.h"
+
+namespace rubato::policy {
+
+using cluster::Job;
+using cluster::JobHeld;
+using cluster::JobPhase;
+using cluster::JobPlaced;
+using cluster::later;
+using cluster::NodePhase;
+using cluster::Observed;
+using cluster::Reasons;
+using cluster::Seat;
+using cluster::State;
+using cluster::Wake;
+
+Duration patience(const Job& job) {
+  // Old workers may use their whole checkpoint time before a seat can be ready.
+  const Duration saving = job.started == WallTime{} ? Duration(0) : job.spec.checkpoint_timeout;
+  return job.spec.rescale_timeout + saving;
+}
+
+namespace {
+
+int count_workers(const std::vector<Seat>& seats) {
+  int sum = 0;
+  for (const Seat& seat : seats) sum += seat.workers;
+  return sum;
+}
+
+using HoldTick = std::chrono::duration<int64_t, std::ratio<10>>;
+
+// For fair shares: a GPU counts as much as eight CPUs.
+double weight(const JobSpec& spec, int workers) {
+  return static_cast<double>(workers) * static_cast<double>(spec.per_worker.of(kCpu) + 8 * spec.per_worker.of(kGpu));
+}
+
+// Jobs that ask for the same: what keeps one waiting keeps all of them, and is worked out once.
+struct SameDemand {
+  bool operator()(const JobSpec* a, const JobSpec* b) const {
+    return std::tie(a->per_worker, a->workers_min, a->workers_max) <
+           std::tie(b->per_worker, b->workers_min, b->workers_max);
+  }
+};
+struct Waiting {
+  std::optional<Reasons> limits;  // it would not fit if it had the cluster to itself
+  Reasons behind, starved;        // it fits, but not now
+  int* blocked = nullptr;         // the fewest workers of this size that found no room
+};
+
+class Placer {
+ public:
+  Placer(const State& state, const Observed& observed, WallTime now, Wake& wake)
+      : state_(state), observed_(observed), now_(now), wake_(wake), board_(state) {}
+
+  std::vector<cluster::Event> run() {
+    repair();
+    serve();
+    grow();
+    return finish();
+  }
+
+ private:
+  // What was decided for one job so far.
+  struct Draft {
+    std::vector<Seat> seats;
+    std::string cause;
+    std::vector<NodeId> shunned;
+  };
+
+  void repair();
+  std::optional<Draft> mend(const Job& job);
+  void serve();
+  bool serve_one(const Job& job);
+  bool make_room(const Job& job);
+  bool room_soon(const Job& job);
+  Board& soon();
+  std::vector<const Job*> donors(const Job& job) const;
+  std::set<NodeId> shunned_now(const Job& job);
+  Waiting& waiting(const Job& job);
+  int64_t room_when_empty(const Resources& each);
+  void hold(const Job& job, const Reasons& reasons);
+  void grow();
+  bool may_grow(const Job& job);
+  std::vector<cluster::Event> finish();
+
+  const State& state_;
+  const Observed& observed_;
+  const WallTime now_;
+  Wake& wake_;
+  Board board_;
+  std::map<JobId, Draft> drafts_;
+  std::vector<cluster::Event> held_;
+  std::set<JobId> unseated_;  // lose their seats: they have none to give or to add to
+  std::map<Resources, int> blocked_;
+  std::map<const JobSpec*, Waiting, SameDemand> waiting_;
+  std::map<Resources, int64_t> room_when_empty_;
+  std::optional<Board> soon_;
+  const Job* starved_ = nullptr;  // nothing passes it
+  size_t explained_ = 0;
+  bool room_awaited_ = false;
+};
+
+std::set<NodeId> Placer::shunned_now(const Job& job) {
+  std::set<NodeId> shunned;
+  for (const auto& [node, until] : job.shunned) {
+    if (until <= now_) continue;
+    shunned.insert(node);
+    wake_.by(until);
+  }
+  return shunned;
+}
+
+// A job whose seats are all there and that has no reason to change: nullopt.
+std::optional<Placer::Draft> Placer::mend(const Job& job) {
+  Draft draft;
+  std::vector<std::string> lost;
+  for (const Seat& seat : job.seats) {
+    const auto it = state_.nodes.find(seat.node);
+    if (it != state_.nodes.end() && it->second.usable() && it->second.agent == seat.agent) {
+      draft.seats.push_back(seat);
+    } else if (job.phase != JobPhase::kRunning || !job.done.contains(seat.node)) {
+      // One that was done is missed only if the round is formed anew.
+      const bool drains = it != state_.nodes.end() && it->second.phase == NodePhase::kDraining;
+      lost.push_back(fmt::format("node {} {}", seat.node.value, drains ? "drains" : "was lost"));
+    }
+  }
+  if (!lost.empty()) {
+    draft.cause = lost.size() == 1 ? lost.front() : fmt::format("{} and {} more", lost.front(), lost.size() - 1);
+    return draft;
+  }
+  if (job.phase == JobPhase::kRunning) {
+    if (!job.failure_pending) return std::nullopt;
+    const elastic::Failure* first = elastic::root_cause(job.failures);
+    draft.cause = first ? elastic::describe(*first) : "a worker failed";
+    return draft;
+  }
+  const WallTime deadline = later(job.since, patience(job));
+  std::vector<Seat> ready;
+  for (const Seat& seat : job.seats) {
+    if (observed_.of(job.id, seat.node, job.generation)) {
+      ready.push_back(seat);
+    } else {
+      draft.shunned.push_back(seat.node);
+    }
+  }
+  if (draft.shunned.empty()) return std::nullopt;
+  if (now_ < deadline) {
+    wake_.by(deadline);
+    return std::nullopt;
+  }
+  draft.seats = ready;
+  draft.cause = fmt::format("node {}{} not ready within {}", draft.shunned.front().value,
+                            draft.shunned.size() > 1 ? fmt::format(" and {} more", draft.shunned.size() - 1) : "",
+                            format_duration(patience(job)));
+  return draft;
+}
+
+void Placer::repair() {
+  std::vector<const Job*> order;
+  for (const JobId& id : state_.active) {
+    const Job& job = state_.jobs.at(id);
+    if (cluster::placed(job.phase)) order.push_back(&job);
+  }
+  std::ranges::sort(order, {}, [](const Job* job) { return std::tuple(-job->spec.priority, job->submitted, job->id); });
+  for (const Job* job : order) {
+    std::optional<Draft> draft = mend(*job);
+    if (!draft) continue;
+    // What it had is its to rearrange; its old workers on nodes that it leaves still fill them.
+    std::set<NodeId> shunned = shunned_now(*job);
+    shunned.insert(draft->shunned.begin(), draft->shunned.end());
+    const int have = count_workers(draft->seats);
+    const int missing = job->spec.workers_min - have;
+    if (missing > 0 && !board_.take(job->spec.per_worker, missing, shunned, draft->seats)) {
+      // Unready seats may still come: nothing better is to be had.
+      if (!draft->shunned.empty()) continue;
+      Reasons reasons = why_not(state_, *job, board_);
+      reasons.against.insert(reasons.against.begin(), {draft->cause, ""});
+      held_.push_back(JobHeld{job->id, std::move(reasons)});
+      unseated_.insert(job->id);
+      continue;
+    }
+    // Lost workers are replaced at once where there is room: the round is formed anew in any case.
+    const int wanted = job->workers() - std::max(have, job->spec.workers_min);
+    if (wanted > 0) board_.take_some(job->spec.per_worker, wanted, shunned, draft->seats);
+    drafts_[job->id] = std::move(*draft);
+  }
+}
+
+void Placer::serve() {
+  if (state_.queued.empty()) return;
+  std::map<std::string, double> shares;  // of what is in use, by owner
+  for (const JobId& id : state_.active) {
+    const Job& job = state_.jobs.at(id);
+    shares[job.spec.owner] += weight(job.spec, job.workers());
+  }
+  // By priority, then per owner the oldest first.
+  struct Line {
+    double* share;
+    std::vector<const Job*> jobs;
+  };
+  std::map<int, std::map<std::string_view, Line>, std::greater<>> lines;
+  for (const auto& [id, job] : state_.jobs) {
+    if (job.phase == JobPhase::kQueued) lines[job.spec.priority][job.spec.owner].jobs.push_back(&job);
+  }
+  for (auto& [priority, owners] : lines) {
+    std::vector<Line> by_owner;
+    std::set<std::tuple<double, WallTime, size_t>> turns;
+    for (auto& [owner, line] : owners) {
+      std::ranges::sort(line.jobs, [](const Job* a, const Job* b) {
+        return std::tie(a->submitted, a->id) > std::tie(b->submitted, b->id);
+      });
+      line.share = &shares[std::string(owner)];
+      turns.emplace(*line.share, line.jobs.back()->submitted, by_owner.size());
+      by_owner.push_back(std::move(line));
+    }
+    while (!turns.empty()) {
+      const size_t index = std::get<2>(turns.extract(turns.begin()).value());
+      Line& line = by_owner[index];
+      const Job& job = *line.jobs.back();
+      line.jobs.pop_back();
+      if (serve_one(job)) {
+        *line.share += weight(job.spec, job.spec.workers_min);
+      } else if (!starved_ && now_ - job.queued_since >= kStarvation && !waiting(job).limits) {
+        starved_ = &job;
+      }
+      if (!line.jobs.empty()) turns.emplace(*line.share, line.jobs.back()->submitted, index);
+    }
+  }
+}
+
+Waiting& Placer::waiting(const Job& job) {
+  const auto [it, first] = waiting_.try_emplace(&job.spec);
+  Waiting& waiting = it->second;
+  if (!first) return waiting;
+  waiting.blocked = &blocked_.try_emplace(job.spec.per_worker, std::numeric_limits<int>::max()).first->second;
+  waiting.behind.wanted = waiting.starved.wanted = wanted(job.spec);
+  waiting.behind.against.push_back({"no room, and other jobs come first", ""});
+  waiting.behind.changes.push_back("jobs before it start or end; rubato jobs shows the queue");
+  waiting.starved.changes.push_back("that job starts");
+  const int64_t room = room_when_empty(job.spec.per_worker);
+  if (room < job.spec.workers_min) waiting.limits = why_too_few(state_, job.spec, room, board_);
+  return waiting;
+}
+
+int64_t Placer::room_when_empty(const Resources& each) {
+  const auto [it, first] = room_when_empty_.try_emplace(each, 0);
+  if (!first) return it->second;
+  for (const auto& [id, node] : state_.nodes) {
+    if (node.usable()) it->second += each.times_in(node.resources);
+  }
+  return it->second;
+}
+
+bool Placer::serve_one(const Job& job) {
+  const Resources& each = job.spec.per_worker;
+  const std::set<NodeId> shunned = shunned_now(job);
+  Waiting& waits = waiting(job);
+  const bool hopeless = starved_ || *waits.blocked <= job.spec.workers_min;
+  Draft draft;
+  if (!state_.shutting_down && !hopeless && board_.take(each, job.spec.workers_min, shunned, draft.seats)) {
+    draft.cause = job.generation == 0 ? "its turn" : "there is room again";
+    if (soon_) soon_->occupy(each, draft.seats);
+    drafts_[job.id] = std::move(draft);
+    return true;
+  }
+  if (waits.limits) {
+    hold(job, *waits.limits);
+    return false;
+  }
+  if (starved_ && explained_ < kExplainedMax) {
+    ++explained_;
+    waits.starved.against = {
+        {fmt::format("job {} has waited too long: nothing passes it any more", starved_->id.value), ""}};
+    hold(job, waits.starved);
+    return false;
+  }
+  if (hopeless || explained_ >= kExplainedMax) {
+    hold(job, waits.behind);
+    return false;
+  }
+  ++explained_;
+  // Another job may have the nodes that this one shuns.
+  if (shunned.empty()) *waits.blocked = job.spec.workers_min;
+  Reasons reasons = why_not(state_, job, board_);
+  if (!state_.shutting_down && make_room(job)) {
+    reasons.against.insert(reasons.against.begin(),
+                           {"other jobs are giving up workers above their minimum for it", ""});
+    reasons.changes.insert(reasons.changes.begin(), "these workers have saved and ended");
+  }
+  hold(job, reasons);
+  return false;
+}
+
+std::vector<const Job*> Placer::donors(const Job& job) const {
+  std::vector<const Job*> donors;
+  for (const JobId& id : state_.active) {
+    const Job& other = state_.jobs.at(id);
+    if (other.phase != JobPhase::kRunning || !other.done.empty() || drafts_.contains(id) || unseated_.contains(id))
+      continue;
+    if (other.spec.priority <= job.spec.priority && other.workers() > other.spec.workers_min) donors.push_back(&other);
+  }
+  std::ranges::sort(
+      donors, {}, [](const Job* d) { return std::tuple(d->spec.priority, d->spec.workers_min - d->workers(), d->id); });
+  return donors;
+}
+
+// The room when workers that are going have gone, and what is decided so far is done.
+Board& Placer::soon() {
+  if (soon_) return *soon_;
+  soon_.emplace(state_, true);
+  for (const auto& [id, draft] : drafts_) {
+    const Job& job = state_.jobs.at(id);
+    soon_->give_back(job.spec.per_worker, job.seats);
+    soon_->occupy(job.spec.per_worker, draft.seats);
+  }
+  return *soon_;
+}
+
+// When there is room soon it is kept for this job, or smaller ones would take it and others give up theirs in vain.
+bool Placer::room_soon(const Job& job) {
+  std::vector<Seat> seats;
+  if (!soon().take(job.spec.per_worker, job.spec.workers_min, shunned_now(job), seats)) return false;
+  board_.occupy(job.spec.per_worker, seats);
+  room_awaited_ = true;
+  return true;
+}
+
+// True when room for this job comes without anybody's end: workers are going away, or are told to now.
+bool Placer::make_room(const Job& job) {
+  if (room_soon(job)) return true;
+  const Resources& each = job.spec.per_worker;
+  const std::set<NodeId> shunned = shunned_now(job);
+  struct Gift {
+    const Job* donor;
+    std::vector<Seat> kept, given;
+  };
+  std::vector<Gift> gifts;
+  for (const Job* donor : donors(job)) {
+    if (soon().capacity(each, shunned) >= job.spec.workers_min) break;
+    Gift& gift = gifts.emplace_back(Gift{donor, donor->seats, {}});
+    int extra = donor->workers() - donor->spec.workers_min;
+    while (extra-- > 0 && soon().capacity(each, shunned) < job.spec.workers_min) {
+      gift.given.push_back(Seat{gift.kept.back().node, gift.kept.back().agent, 1});
+      soon().give_back_last(donor->spec.per_worker, gift.kept);
+    }
+  }
+  // Gifts that turn out not to be needed are returned, those of the most important jobs first.
+  const bool enough = soon().capacity(each, shunned) >= job.spec.workers_min;
+  for (Gift& gift : std::views::reverse(gifts)) {
+    soon().occupy(gift.donor->spec.per_worker, gift.given);
+    if (enough && soon().capacity(each, shunned) < job.spec.workers_min) {
+      soon().give_back(gift.donor->spec.per_worker, gift.given);
+    } else {
+      gift.given.clear();
+    }
+  }
+  if (!enough || !room_soon(job)) return false;
+  for (Gift& gift : gifts) {
+    if (gift.given.empty()) continue;
+    Draft draft;
+    draft.seats = std::move(gift.kept);
+    draft.cause = fmt::format("makes room for job {}", job.id.value);
+    drafts_[gift.donor->id] = std::move(draft);
+  }
+  return true;
+}
+
+// Numbers in reasons change all the time; what stands against a job seldom does. In a long queue nobody reads them all,
+// and each is a record: the more jobs wait, the seldomer they are told.
+void Placer::hold(const Job& job, const Reasons& reasons) {
+  if (job.decided != 0 && job.phase == JobPhase::kQueued) {
+    if (job.reasons == reasons) return;
+    const int64_t crowd = static_cast<int64_t>(state_.queued.size() / kCrowd);
+    const bool same_kind = job.reasons.against.size() == reasons.against.size();
+    // All at the same ticks: one decision serves them all.
+    const WallTime due = later(job.decided_at, kHoldAgain * (1 + crowd));
+    const WallTime again = std::chrono::ceil<HoldTick>(due);
+    if ((same_kind || crowd > 0) && now_ < again) {
+      wake_.by(again);
+      return;
+    }
+  }
+  held_.push_back(JobHeld{job.id, reasons});
+}
+
+bool Placer::may_grow(const Job& job) {
+  if (drafts_.contains(job.id)) return true;
+  if (job.phase != JobPhase::kRunning || !job.done.empty() || job.failure_pending) return false;
+  const WallTime at = std::max(
+      {later(state_.last_join, kJoinsSettle), later(job.since, kJoinsSettle), later(job.rescaled, kGrowEvery)});
+  if (now_ >= at) return true;
+  wake_.by(at);
+  return false;
+}
+
+void Placer::grow() {
+  // Room that is being made is for the queue.
+  if (room_awaited_ || state_.shutting_down) return;
+  const auto seats_of = [&](const Job& job) -> const std::vector<Seat>& {
+    const auto draft = drafts_.find(job.id);
+    return draft == drafts_.end() ? job.seats : draft->second.seats;
+  };
+  // The next worker goes to the job with the fewest above its MIN.
+  std::set<std::tuple<int, int, WallTime, JobId>> turns;
+  const auto add = [&](const Job& job) {
+    const int workers = count_workers(seats_of(job));
+    if (workers >= job.spec.workers_max || board_.capacity(job.spec.per_worker) == 0) return;
+    // A starved job could not have it back from a more important one.
+    if (starved_ && job.spec.priority > starved_->spec.priority) return;
+    if (may_grow(job)) turns.emplace(workers - job.spec.workers_min, -job.spec.priority, job.submitted, job.id);
+  };
+  for (const auto& [id, draft] : drafts_) add(state_.jobs.at(id));
+  for (const JobId& id : state_.active) {
+    const Job& job = state_.jobs.at(id);
+    if (!drafts_.contains(id) && !unseated_.contains(id) && cluster::placed(job.phase)) add(job);
+  }
+  std::map<JobId, std::vector<Seat>> grown;
+  while (!turns.empty()) {
+    auto [extra, priority, submitted, id] = turns.extract(turns.begin()).value();
+    const Job& job = state_.jobs.at(id);
+    std::vector<Seat>& seats = grown.try_emplace(id, seats_of(job)).first->second;
+    if (!board_.take(job.spec.per_worker, 1, shunned_now(job), seats)) continue;
+    if (++extra < job.spec.workers_max - job.spec.workers_min) turns.emplace(extra, priority, submitted, std::move(id));
+  }
+  for (auto& [id, seats] : grown) {
+    const Job& job = state_.jobs.at(id);
+    if (count_workers(seats) == count_workers(seats_of(job))) continue;
+    const auto [draft, undrafted] = drafts_.try_emplace(id);
+    if (undrafted)
+      draft->second.cause = fmt::format("grows from {} to {} workers", job.workers(), count_workers(seats));
+    draft->second.seats = std::move(seats);
+  }
+}
+
+std::vector<cluster::Event> Placer::finish() {
+  std::vector<cluster::Event> events = std::move(held_);
+  for (auto& [id, draft] : drafts_) {
+    const Job& job = state_.jobs.at(id);
+    JobPlaced placed;
+    placed.job = id;
+    placed.generation = job.generation + 1;
+    placed.reasons = why_so_many(state_, job, count_workers(draft.seats), board_);
+    placed.seats = std::move(draft.seats);
+    placed.cause = std::move(draft.cause);
+    placed.shunned = std::move(draft.shunned);
+    events.emplace_back(std::move(placed));
+  }
+  return events;
+}
+
+}  // namespace
+
+std::vector<cluster::Event> place(const State& state, const Observed& observed, WallTime now, Wake& wake) {
+  return Placer(state, observed, now, wake).run();
+}
+
+}  // namespace rubato::policy

@@ -1,0 +1,48 @@
+#include "reconcile/decide.h"
+
+#include <algorithm>
+
+#include "cluster/apply.h"
+#include "core/error.h"
+#include "policy/place.h"
+#include "reconcile/jobs.h"
+#include "reconcile/nodes.h"
+
+namespace rubato::reconcile {
+
+namespace {
+
+// Each round answers the one before: a job takes a handful of steps from queued to running.
+constexpr int kRoundsMax = 100;
+
+void commit(cluster::State& state, std::vector<cluster::Event> events, WallTime now, Decision& decision) {
+  for (cluster::Event& event : events) {
+    cluster::Record record;
+    record.offset = state.offset + 1;
+    record.time = now;
+    record.event = std::move(event);
+    cluster::apply(state, record);
+    decision.records.push_back(std::move(record));
+  }
+}
+
+}  // namespace
+
+Decision decide(cluster::State& state, const cluster::Observed& observed, std::vector<cluster::Event> happened,
+                WallTime now) {
+  Decision decision;
+  // The wall clock may be set back; the journal's time never goes back.
+  now = std::max(now, state.time);
+  commit(state, std::move(happened), now, decision);
+  for (int round = 0;; ++round) {
+    CHECK(round < kRoundsMax);
+    decision.wake = {};
+    const size_t before = decision.records.size();
+    commit(state, advance_nodes(state, now, decision.wake), now, decision);
+    commit(state, advance_jobs(state, observed, now, decision.wake), now, decision);
+    commit(state, policy::place(state, observed, now, decision.wake), now, decision);
+    if (decision.records.size() == before) return decision;
+  }
+}
+
+}  // namespace rubato::reconcile

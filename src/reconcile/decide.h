@@ -1,0 +1,20 @@
+// decide: everything a head decides in one go. Pure: the same state, observations and time give the same events.
+#pragma once
+
+#include <vector>
+
+#include "cluster/observed.h"
+#include "cluster/state.h"
+
+namespace rubato::reconcile {
+
+struct Decision {
+  std::vector<cluster::Record> records;  // in order, offsets and times filled in; already applied to the state
+  cluster::Wake wake;                    // when to decide again though nothing happens
+};
+
+// Applies `happened` (observations and requests), then decides until nothing more follows.
+Decision decide(cluster::State& state, const cluster::Observed& observed, std::vector<cluster::Event> happened,
+                WallTime now);
+
+}  // namespace rubato::reconcile

@@ -1,0 +1,172 @@
+// Seeded runs of a whole cluster with faults. RUBATO_SEED replays one, RUBATO_RUNS sets how many there are.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include "reconcile/invariants_testing.h"
+
+namespace rubato::reconcile {
+namespace {
+
+uint64_t env_number(const char* name, uint64_t otherwise) {
+  const char* text = getenv(name);
+  return text ? strtoull(text, nullptr, 10) : otherwise;
+}
+
+ClusterSpec random_cluster(Random& random) {
+  std::vector<NodeType> types = {
+      node_type("big", cpus(4 + static_cast<double>(random.below(2)), 0, 2), static_cast<int>(random.below(3)), 4),
+      node_type("small", cpus(2), static_cast<int>(1 + random.below(5)), 8)};
+  if (random.chance(0.2)) types.pop_back();
+  return cluster_of(types);
+}
+
+JobSpec random_job(Random& random) {
+  const int min = static_cast<int>(1 + random.below(random.chance(0.1) ? 40 : 5));
+  const int max = min + static_cast<int>(random.chance(0.5) ? random.below(6) : 0);
+  JobSpec spec = job_of(min, max, cpus(random.chance(0.2) ? 2 : 1, 0, random.chance(0.15) ? 1 : 0));
+  spec.priority = static_cast<int>(random.below(3));
+  spec.owner = random.chance(0.5) ? "ann" : "bob";
+  spec.max_restarts = static_cast<int>(random.below(4));
+  spec.timeout = random.chance(0.1) ? Duration(30s) : Duration(0);
+  return spec;
+}
+
+NodeId random_node(FakeCluster& cluster) {
+  auto it = cluster.agents.begin();
+  std::advance(it, static_cast<long>(cluster.random.below(cluster.agents.size())));
+  return it->first;
+}
+
+bool live_node(const FakeCluster& cluster, const NodeId& node) {
+  const auto it = cluster.state.nodes.find(node);
+  return it != cluster.state.nodes.end() && !cluster.dead.contains(node) && cluster.agents.contains(node) &&
+         it->second.agent == cluster.agents.at(node).id &&
+         (it->second.phase == NodePhase::kUp || it->second.phase == NodePhase::kDraining);
+}
+
+void stop_some_job(FakeCluster& cluster) {
+  std::vector<JobId> open;
+  for (const auto& [id, job] : cluster.state.jobs) {
+    if (!ended(job.phase) && job.phase != JobPhase::kStopping) open.push_back(id);
+  }
+  if (!open.empty()) cluster.happen({JobStopping{open[cluster.random.below(open.size())], false, "asked"}});
+}
+
+// A new head from the records alone, or from a snapshot and the records after it.
+void restart_head(FakeCluster& cluster) {
+  const size_t cut = cluster.random.below(cluster.journal.size() + 1);
+  State part;
+  for (size_t i = 0; i < cut; ++i) apply(part, decode(i + 1, cluster.journal[i]));
+  part = decode_snapshot(encode_snapshot(part));
+  for (size_t i = cut; i < cluster.journal.size(); ++i) apply(part, decode(i + 1, cluster.journal[i]));
+  ASSERT_EQ(encode_snapshot(part), encode_snapshot(cluster.state));
+  cluster.restart_head(std::move(part));
+}
+
+void fault(FakeCluster& cluster) {
+  Random& random = cluster.random;
+  const uint64_t dice = random.below(100);
+  if (dice < 35) {
+    cluster.submit(random_job(random));
+  } else if (dice < 45) {
+    stop_some_job(cluster);
+  } else if (dice < 50) {
+    cluster.happen({ClusterConfigured{random_cluster(random), "text"}});
+  } else if (dice < 51) {
+    cluster.happen({ShutdownRequested{}});
+  } else if (dice < 56) {
+    restart_head(cluster);
+  } else if (dice < 60) {
+    // Everybody is slow: seats are late, jobs starve, timeouts pass.
+    cluster.now = later(cluster.now, std::chrono::seconds(random.below(900)));
+    cluster.happen({});
+  } else if (!cluster.agents.empty()) {
+    const NodeId node = random_node(cluster);
+    if (!live_node(cluster, node)) return;
+    if (dice < 70) {
+      cluster.kill(node);
+    } else if (dice < 80) {
+      cluster.replace_agent(node);
+    } else if (dice < 90 && cluster.state.nodes.at(node).phase == NodePhase::kUp) {
+      cluster.happen({NodeDraining{node, "asked"}});
+    }
+  }
+}
+
+void expect_no_progress_left(const FakeCluster& cluster) {
+  for (const auto& [id, job] : cluster.state.jobs) {
+    if (ended(job.phase)) continue;
+    ASSERT_EQ(job.phase, JobPhase::kQueued) << id.value << " is stuck " << to_string(job.phase);
+    // All that runs has ended, so what waits does not fit at all.
+    int64_t fits = 0;
+    for (const auto& [node_id, node] : cluster.state.nodes) {
+      if (node.usable()) fits += job.spec.per_worker.times_in(node.resources);
+    }
+    EXPECT_LT(fits, job.spec.workers_min) << id.value << " could run";
+    ASSERT_FALSE(job.reasons.against.empty());
+    bool named = false;
+    for (const Reasons::Obstacle& obstacle : job.reasons.against) named |= obstacle.where.starts_with("cluster.yaml:");
+    EXPECT_TRUE(named) << id.value << ": " << job.reasons.against[0].text;
+  }
+}
+
+// What happened at all: a run without it has proved nothing about it.
+std::set<std::string>& seen() {
+  static std::set<std::string> marks;
+  return marks;
+}
+
+void mark(const Record& record) {
+  seen().emplace(type_name(record.event));
+  const auto* placed = std::get_if<JobPlaced>(&record.event);
+  for (const char* cause :
+       {"its turn", "room again", "was lost", "drains", "not ready within", "grows", "makes room"}) {
+    if (placed && placed->cause.find(cause) != std::string::npos) seen().emplace(cause);
+  }
+  const auto* held = std::get_if<JobHeld>(&record.event);
+  if (held && held->reasons.against.at(0).text.ends_with("nothing passes it any more")) seen().emplace("starved");
+}
+
+void run_one(uint64_t seed) {
+  SCOPED_TRACE("RUBATO_SEED=" + std::to_string(seed));
+  FakeCluster cluster(seed);
+  cluster.on_record = [&](const State& before, const State& after, const Record& record) {
+    check_record(cluster, before, after, record);
+    mark(record);
+    if (::testing::Test::HasFailure()) ADD_FAILURE() << "at: " << describe(record.event);
+  };
+  cluster.failure_rate = cluster.random.chance(0.5) ? 0.3 : 0;
+  cluster.create_failure_rate = cluster.random.chance(0.3) ? 0.2 : 0;
+  cluster.ends_rate = 0.05;
+  cluster.happen({HeadStarted{1, "test", 1}, ClusterConfigured{random_cluster(cluster.random), "text"}});
+  const double faults = cluster.random.unit() * 0.25;
+  for (int i = 0; i < 250 && !::testing::Test::HasFailure(); ++i) {
+    if (cluster.random.chance(faults)) fault(cluster);
+    cluster.step();
+    check_truth(cluster);
+  }
+  if (::testing::Test::HasFailure()) return;
+
+  // Faults stop: all that can end, ends.
+  if (cluster.state.shutting_down) cluster.happen({ClusterConfigured{random_cluster(cluster.random), "text"}});
+  cluster.failure_rate = cluster.create_failure_rate = 0;
+  cluster.ends_rate = 0.5;
+  const WallTime end = later(cluster.now, 1h);
+  for (int i = 0; i < 20'000 && cluster.now < end && !::testing::Test::HasFailure(); ++i) {
+    if (!cluster.step()) break;
+    check_truth(cluster);
+  }
+  if (!::testing::Test::HasFailure()) expect_no_progress_left(cluster);
+  ASSERT_EQ(encode_snapshot(cluster.replayed()), encode_snapshot(cluster.state));
+}
+
+TEST(Cluster, KeepsItsPromisesUnderFaults) {
+  const uint64_t only = env_number("RUBATO_SEED", 0);
+  if (only) return run_one(only);
+  const uint64_t runs = env_number("RUBATO_RUNS", 200);
+  for (uint64_t seed = 1; seed <= runs && !HasFailure(); ++seed) run_one(seed);
+  EXPECT_EQ(seen().size(), std::variant_size_v<Event> + 8) << ::testing::PrintToString(seen());
+}
+
+}  // namespace
+}  // namespace rubato::reconcile

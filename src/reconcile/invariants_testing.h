@@ -1,0 +1,116 @@
+// What must hold after every record, whatever happens.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "reconcile/cluster_testing.h"
+
+namespace rubato::reconcile {
+
+// The indexes are what the jobs say.
+inline void check_indexes(const State& state) {
+  std::set<JobId> active, queued, gone;
+  std::map<NodeId, std::set<JobId>> jobs_on;
+  for (const auto& [id, job] : state.jobs) {
+    EXPECT_EQ(id, job.id);
+    if (ended(job.phase)) {
+      gone.insert(id);
+      EXPECT_TRUE(job.seats.empty() && job.leaving.empty());
+      continue;
+    }
+    if (job.phase == JobPhase::kQueued) queued.insert(id);
+    if (job.phase != JobPhase::kQueued || !job.leaving.empty()) active.insert(id);
+    for (const Seat& seat : job.seats) jobs_on[seat.node].insert(id);
+    for (const auto& [node, workers] : job.leaving) {
+      EXPECT_GT(workers, 0);
+      jobs_on[node].insert(id);
+    }
+  }
+  EXPECT_EQ(active, state.active);
+  EXPECT_EQ(queued, state.queued);
+  EXPECT_EQ(jobs_on, state.jobs_on);
+  EXPECT_EQ(gone, std::set<JobId>(state.ended_jobs.begin(), state.ended_jobs.end()));
+  EXPECT_EQ(gone.size(), state.ended_jobs.size());
+}
+
+inline void check_room(const State& state) {
+  for (const auto& [id, node] : state.nodes) {
+    if (node.phase != NodePhase::kUp && node.phase != NodePhase::kDraining) continue;
+    const Resources used = used_on(state, id);
+    EXPECT_TRUE(used.fits_in(node.resources))
+        << id.value << " has " << describe(node.resources) << ", used " << describe(used);
+  }
+}
+
+inline void check_placed(const State& before, const State& after, const JobPlaced& event) {
+  const Job& job = after.jobs.at(event.job);
+  EXPECT_EQ(event.generation, before.jobs.at(event.job).generation + 1);
+  EXPECT_GE(job.workers(), job.spec.workers_min);
+  EXPECT_LE(job.workers(), job.spec.workers_max);
+  std::set<NodeId> nodes;
+  for (const Seat& seat : job.seats) {
+    EXPECT_GT(seat.workers, 0);
+    EXPECT_TRUE(nodes.insert(seat.node).second) << "two seats on " << seat.node.value;
+    ASSERT_TRUE(before.nodes.contains(seat.node)) << "seat on a node that is gone";
+    EXPECT_TRUE(before.nodes.at(seat.node).usable()) << seat.node.value;
+    EXPECT_EQ(before.nodes.at(seat.node).agent, seat.agent);
+  }
+}
+
+inline void check_started(const State& before, const State& after, const Observed& observed, const JobStarted& event) {
+  const Job& job = after.jobs.at(event.job);
+  EXPECT_TRUE(gathering(before.jobs.at(event.job).phase));
+  EXPECT_EQ(event.generation, job.generation);
+  EXPECT_TRUE(job.leaving.empty()) << "generation " << job.generation << " starts beside workers of an older one";
+  int next = 0;
+  for (const Seat& seat : job.seats) {
+    EXPECT_TRUE(observed.of(job.id, seat.node, job.generation)) << seat.node.value << " was not ready";
+    for (const elastic::Errand& errand : orders_for(after, seat.node, "/out").errands) {
+      if (errand.job != job.id) continue;
+      EXPECT_EQ(errand.phase, elastic::Phase::kRunning);
+      EXPECT_EQ(errand.place.first_rank, next);
+      EXPECT_EQ(errand.place.world_size, job.workers());
+      EXPECT_EQ(errand.workers, seat.workers);
+      next += errand.workers;
+    }
+  }
+  EXPECT_EQ(next, job.workers());
+}
+
+inline void check_record(const FakeCluster& cluster, const State& before, const State& after, const Record& record) {
+  const std::optional<JobId> id = job_of(record.event);
+  if (id && before.jobs.contains(*id)) {
+    EXPECT_FALSE(ended(before.jobs.at(*id).phase)) << "it had ended";
+    EXPECT_LE(after.jobs.at(*id).restarts_used, after.jobs.at(*id).spec.max_restarts);
+    EXPECT_GE(after.jobs.at(*id).generation, before.jobs.at(*id).generation);
+  }
+  if (const auto* placed = std::get_if<JobPlaced>(&record.event)) check_placed(before, after, *placed);
+  if (const auto* started = std::get_if<JobStarted>(&record.event))
+    check_started(before, after, cluster.observed, *started);
+  if (const auto* charged = std::get_if<RestartCharged>(&record.event)) {
+    EXPECT_TRUE(before.jobs.at(charged->job).failure_pending) << "nothing failed";
+    EXPECT_FALSE(before.jobs.at(charged->job).lost_since_failure) << "a lost node costs nothing";
+    EXPECT_EQ(charged->used, before.jobs.at(charged->job).restarts_used + 1);
+  }
+  check_indexes(after);
+  check_room(after);
+}
+
+// The truth at the agents: no node is overcommitted, and no two generations of a job run at once.
+inline void check_truth(const FakeCluster& cluster) {
+  std::map<JobId, Generation> alive;
+  for (const auto& [node, agent] : cluster.agents) {
+    Resources used;
+    for (const auto& [job, part] : agent.parts) {
+      if (part.live == 0) continue;
+      used += times(part.asked.spec.per_worker, part.live);
+      const auto [it, first] = alive.emplace(job, part.live_generation);
+      EXPECT_EQ(it->second, part.live_generation) << job.value << ": two generations at once";
+    }
+    const auto known = cluster.state.nodes.find(node);
+    if (known == cluster.state.nodes.end()) continue;
+    EXPECT_TRUE(used.fits_in(known->second.resources)) << node.value << " runs " << describe(used);
+  }
+}
+
+}  // namespace rubato::reconcile

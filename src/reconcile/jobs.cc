@@ -1,0 +1,116 @@
+#include "reconcile/jobs.h"
+
+#include <fmt/format.h>
+
+#include "elastic/restart.h"
+
+namespace rubato::reconcile {
+
+using cluster::Event;
+using cluster::Job;
+using cluster::JobEnded;
+using cluster::JobPhase;
+using cluster::JobResult;
+using cluster::JobStarted;
+using cluster::JobStopping;
+using cluster::later;
+using cluster::Observed;
+using cluster::RestartCharged;
+using cluster::Seat;
+using cluster::State;
+using cluster::Wake;
+
+std::vector<elastic::MemberInfo> round_of(const State& state, const Job& job) {
+  std::vector<elastic::MemberInfo> round;
+  for (const Seat& seat : job.seats) {
+    const auto it = state.nodes.find(seat.node);
+    elastic::MemberInfo info = it == state.nodes.end() ? elastic::MemberInfo{} : it->second.info;
+    info.nproc = seat.workers;
+    round.push_back(std::move(info));
+  }
+  return round;
+}
+
+namespace {
+
+std::string root_cause_words(const Job& job) {
+  const elastic::Failure* first = elastic::root_cause(job.failures);
+  return first ? elastic::describe(*first) : "a worker failed";
+}
+
+// What the failure of the last generation costs, now that every seat has answered. nullopt: nothing is owed.
+std::optional<Event> settle_failure(const Job& job) {
+  // A node went away in the same round: its loss was the cause, and losses cost nothing.
+  if (!job.failure_pending || job.lost_since_failure) return std::nullopt;
+  elastic::RestartBudget budget(job.spec.max_restarts, job.restarts_used, job.quick_crashes);
+  const std::optional<Duration> backoff = budget.charge(job.last_uptime);
+  if (!backoff) {
+    const std::string spent = job.spec.max_restarts == 0 ? "no restarts allowed (--max-restarts 0)"
+                                                         : fmt::format("all {} restarts used", job.spec.max_restarts);
+    return JobEnded{job.id, JobResult::kFailed, fmt::format("{}; {}", root_cause_words(job), spent)};
+  }
+  RestartCharged charged;
+  charged.job = job.id;
+  charged.used = budget.used();
+  charged.quick_crashes = budget.quick_crashes();
+  charged.backoff = *backoff;
+  charged.cause = root_cause_words(job);
+  return charged;
+}
+
+std::optional<Event> advance_gathering(const State& state, const Observed& observed, const Job& job, WallTime now,
+                                       Wake& wake) {
+  for (const Seat& seat : job.seats) {
+    if (!observed.of(job.id, seat.node, job.generation)) return std::nullopt;
+  }
+  // Nor may a worker of an older generation be alive on a node that it has left: both would write its checkpoints.
+  for (const auto& [node, workers] : job.leaving) {
+    if (!job.seat_on(node)) return std::nullopt;
+  }
+  if (std::optional<Event> settled = settle_failure(job)) return settled;
+  if (now < job.not_before) {
+    wake.by(job.not_before);
+    return std::nullopt;
+  }
+  const std::vector<elastic::MemberInfo> round = round_of(state, job);
+  JobStarted started;
+  started.job = job.id;
+  started.generation = job.generation;
+  started.master_addr = elastic::reachable_address(round.front(), round);
+  started.master_port = observed.of(job.id, job.seats.front().node, job.generation)->port;
+  return started;
+}
+
+std::optional<Event> advance_job(const State& state, const Observed& observed, const Job& job, WallTime now,
+                                 Wake& wake) {
+  if (job.phase == JobPhase::kStopping) {
+    if (!job.leaving.empty()) return std::nullopt;
+    return JobEnded{job.id, job.stop_failed ? JobResult::kFailed : JobResult::kStopped, job.reason};
+  }
+  if (state.shutting_down) return JobStopping{job.id, false, "the cluster is shutting down"};
+  if (job.spec.timeout > 0s && job.started != WallTime{}) {
+    const WallTime deadline = later(job.started, job.spec.timeout);
+    if (now >= deadline)
+      return JobStopping{job.id, true, fmt::format("timeout of {}", format_duration(job.spec.timeout))};
+    wake.by(deadline);
+  }
+  if (cluster::gathering(job.phase)) return advance_gathering(state, observed, job, now, wake);
+  if (job.phase == JobPhase::kRunning && job.done.size() == job.seats.size()) {
+    return JobEnded{job.id, JobResult::kSucceeded, ""};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<Event> advance_jobs(const State& state, const Observed& observed, WallTime now, Wake& wake) {
+  std::vector<Event> events;
+  // Queued jobs as well: one that ran and waits again has its timeout.
+  for (const auto& [id, job] : state.jobs) {
+    if (cluster::ended(job.phase)) continue;
+    if (std::optional<Event> event = advance_job(state, observed, job, now, wake)) events.push_back(std::move(*event));
+  }
+  return events;
+}
+
+}  // namespace rubato::reconcile

@@ -1,0 +1,148 @@
+#include "reconcile/nodes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace rubato::reconcile {
+
+using cluster::Event;
+using cluster::later;
+using cluster::Node;
+using cluster::NodeDraining;
+using cluster::NodeLost;
+using cluster::NodePhase;
+using cluster::NodeRemoving;
+using cluster::NodeRequested;
+using cluster::State;
+using cluster::Wake;
+
+namespace {
+
+bool coming_or_up(const Node& node) {
+  return node.phase == NodePhase::kRequested || node.phase == NodePhase::kStarting || node.phase == NodePhase::kUp;
+}
+
+bool is_idle(const State& state, const NodeId& node) { return !state.jobs_on.contains(node); }
+
+// A node that is no longer wanted: one with workers drains first.
+Event dismiss(const State& state, const Node& node, const std::string& why) {
+  if (node.phase == NodePhase::kUp && !is_idle(state, node.id)) return NodeDraining{node.id, why};
+  return NodeRemoving{node.id, why};
+}
+
+// The steps that a single node takes whatever is wanted.
+std::optional<Event> advance_node(const State& state, const Node& node, WallTime now, Wake& wake) {
+  if (node.phase == NodePhase::kLost) return NodeRemoving{node.id, node.reason};
+  if (node.phase == NodePhase::kDraining && is_idle(state, node.id)) return NodeRemoving{node.id, node.reason};
+  if (node.phase == NodePhase::kStarting) {
+    const WallTime deadline = later(node.since, kJoinMax);
+    if (now >= deadline)
+      return NodeLost{node.id, fmt::format("its agent did not join within {}", format_duration(kJoinMax))};
+    wake.by(deadline);
+  }
+  return std::nullopt;
+}
+
+std::vector<const Node*> of_type(const State& state, const std::string& type, const std::string& hash) {
+  std::vector<const Node*> nodes;
+  for (const auto& [id, node] : state.nodes) {
+    if (node.type == type && node.hash == hash && coming_or_up(node)) nodes.push_back(&node);
+  }
+  return nodes;
+}
+
+void reconcile_type(const State& state, const NodeType& type, WallTime now, Wake& wake, std::vector<Event>& events) {
+  const std::string hash = launch_hash(*state.spec, type);
+  std::vector<const Node*> nodes = of_type(state, type.name, hash);
+  const int have = static_cast<int>(nodes.size());
+  // Until machines are added for demand, min_workers is how many there are.
+  if (have > type.min_workers) {
+    // The youngest idle ones go first.
+    std::ranges::sort(nodes, {}, [&](const Node* node) {
+      return std::tuple(!is_idle(state, node->id), -node->requested.time_since_epoch().count(), node->id);
+    });
+    for (int i = 0; i < have - type.min_workers; ++i) {
+      events.push_back(dismiss(state, *nodes[static_cast<size_t>(i)],
+                               fmt::format("min_workers of '{}' is {} now", type.name, type.min_workers)));
+    }
+    return;
+  }
+  if (have == type.min_workers) return;
+  const auto health = state.health.find(type.name);
+  if (health != state.health.end() && health->second.failures > 0 && now < health->second.not_before) {
+    wake.by(health->second.not_before);
+    return;
+  }
+  const auto counter = state.next_node.find(type.name);
+  uint64_t next = counter == state.next_node.end() ? 0 : counter->second;
+  for (int i = have; i < type.min_workers; ++i) {
+    NodeRequested request;
+    request.node = NodeId{fmt::format("{}-{}", type.name, ++next)};
+    request.type = type.name;
+    request.hash = hash;
+    request.why = fmt::format("min_workers of '{}' is {}", type.name, type.min_workers);
+    events.emplace_back(std::move(request));
+  }
+}
+
+}  // namespace
+
+std::vector<Event> advance_nodes(const State& state, WallTime now, Wake& wake) {
+  std::vector<Event> events;
+  std::set<NodeId> touched;
+  for (const auto& [id, node] : state.nodes) {
+    if (std::optional<Event> event = advance_node(state, node, now, wake)) {
+      events.push_back(std::move(*event));
+      touched.insert(id);
+    }
+  }
+  if (!state.spec) return events;
+  for (const auto& [id, node] : state.nodes) {
+    if (touched.contains(id) || !coming_or_up(node)) continue;
+    const auto type = state.spec->types.find(node.type);
+    if (state.shutting_down) {
+      if (is_idle(state, id)) events.push_back(NodeRemoving{id, "the cluster is shutting down"});
+    } else if (type == state.spec->types.end()) {
+      events.push_back(dismiss(state, node, fmt::format("the cluster has no type '{}' any more", node.type)));
+    } else if (launch_hash(*state.spec, type->second) != node.hash) {
+      events.push_back(dismiss(state, node, fmt::format("type '{}' has changed", node.type)));
+    }
+  }
+  if (state.shutting_down) return events;
+  for (const auto& [name, type] : state.spec->types) reconcile_type(state, type, now, wake, events);
+  return events;
+}
+
+std::vector<PlannedChange> plan_changes(const State& state, const ClusterSpec& next) {
+  std::vector<PlannedChange> changes;
+  std::map<std::string, int> stale;  // nodes by type that do not fit the new file
+  for (const auto& [id, node] : state.nodes) {
+    if (!coming_or_up(node)) continue;
+    const auto type = next.types.find(node.type);
+    if (type == next.types.end() || launch_hash(next, type->second) != node.hash) ++stale[node.type];
+  }
+  for (const auto& [name, count] : stale) {
+    if (!next.types.contains(name)) changes.push_back({"remove", name, count, "the type is not in the file any more"});
+  }
+  for (const auto& [name, type] : next.types) {
+    const int have = static_cast<int>(of_type(state, name, launch_hash(next, type)).size());
+    const int outdated = stale.contains(name) ? stale[name] : 0;
+    const int missing = std::max(0, type.min_workers - have);
+    const int replaced = std::min(outdated, missing);
+    const int removed = outdated - replaced + std::max(0, have - type.min_workers);
+    if (replaced > 0) changes.push_back({"replace", name, replaced, "the type has changed"});
+    const std::string why = fmt::format("min_workers is {}", type.min_workers);
+    if (missing > replaced) changes.push_back({"add", name, missing - replaced, why});
+    if (removed > 0) changes.push_back({"remove", name, removed, why});
+    if (!state.spec) continue;
+    const auto old = state.spec->types.find(name);
+    if (old != state.spec->types.end() && old->second.max_workers != type.max_workers) {
+      changes.push_back(
+          {"limits", name, 0, fmt::format("max_workers: {} → {}", old->second.max_workers, type.max_workers)});
+    }
+  }
+  return changes;
+}
+
+}  // namespace rubato::reconcile

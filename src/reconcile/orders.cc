@@ -1,0 +1,67 @@
+#include "reconcile/orders.h"
+
+#include "reconcile/jobs.h"
+
+namespace rubato::reconcile {
+
+using cluster::Job;
+using cluster::JobPhase;
+using elastic::Errand;
+
+namespace {
+
+// The same ranks as elastic::assign_ranks gives to round_of(job), without a copy of every member for every member.
+elastic::Assignment place_of(const Job& job, const cluster::Seat& seat) {
+  elastic::Assignment place;
+  place.group_rank = static_cast<int>(&seat - job.seats.data());
+  place.group_world_size = static_cast<int>(job.seats.size());
+  for (int i = 0; i < place.group_rank; ++i) place.first_rank += job.seats[static_cast<size_t>(i)].workers;
+  place.world_size = job.workers();
+  place.first_role_rank = place.first_rank;
+  place.role_world_size = place.world_size;
+  return place;
+}
+
+Errand errand_of(const cluster::State& state, const Job& job, const NodeId& node, const std::string& outputs) {
+  Errand errand;
+  errand.job = job.id;
+  errand.generation = job.generation;
+  errand.spec = job.spec;
+  errand.output = outputs + "/" + job.id.value + "/output";
+  errand.restarts_used = job.restarts_used;
+  errand.grace = job.phase == JobPhase::kStopping ? job.spec.grace : job.spec.checkpoint_timeout;
+  const cluster::Seat* seat = job.seat_on(node);
+  // The seat may be done, and its agent another one by now: that has nothing to run.
+  const auto known = state.nodes.find(node);
+  if (seat && known != state.nodes.end() && known->second.agent != seat->agent) seat = nullptr;
+  if (!seat || job.phase == JobPhase::kStopping) {
+    errand.phase = elastic::Phase::kEnded;
+    return errand;
+  }
+  errand.workers = seat->workers;
+  if (cluster::gathering(job.phase)) {
+    errand.phase = elastic::Phase::kGathering;
+    // After a failure there is nothing left to save: the other workers only wait for the dead one.
+    if (job.failure_pending) errand.grace = std::min(job.spec.grace, job.spec.checkpoint_timeout);
+    return errand;
+  }
+  errand.phase = elastic::Phase::kRunning;
+  errand.place = place_of(job, *seat);
+  errand.master_addr = job.master_addr;
+  errand.master_port = job.master_port;
+  return errand;
+}
+
+}  // namespace
+
+elastic::Orders orders_for(const cluster::State& state, const NodeId& node, const std::string& outputs) {
+  elastic::Orders orders;
+  const auto it = state.nodes.find(node);
+  orders.drain = it != state.nodes.end() && it->second.phase == cluster::NodePhase::kDraining;
+  const auto here = state.jobs_on.find(node);
+  if (here == state.jobs_on.end()) return orders;
+  for (const JobId& id : here->second) orders.errands.push_back(errand_of(state, state.jobs.at(id), node, outputs));
+  return orders;
+}
+
+}  // namespace rubato::reconcile

@@ -1,0 +1,186 @@
+// A head that dies at any moment: no job is lost, run twice or forgotten.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "cluster/apply.h"
+#include "sim/cluster_testing.h"
+
+namespace rubato::sim {
+namespace {
+
+using cluster::JobPhase;
+
+// A small life with everything in it: two jobs that fit and one that waits, growth, a failure, a stop.
+void scenario(ClusterSim& cluster) {
+  cluster.behaviour = [](const SpawnSpec& spec, const WorkerRecord& record, Random&) {
+    WorkerModel model;
+    model.start_delay = 300ms;
+    model.runs = 8s;
+    const auto name = std::ranges::find(spec.env, "RUBATO_JOB_NAME=fails");
+    if (name != spec.env.end() && record.rank == 0 && record.generation == 1) model.crash_after = 2s;
+    return model;
+  };
+  cluster.start_head();
+  cluster.submit(sim_job(1, 3));
+  JobSpec fails = sim_job(1, 1);
+  fails.name = "fails";
+  fails.max_restarts = 1;
+  cluster.submit(fails);
+  cluster.submit(sim_job(2, 2));
+}
+
+void expect_all_well(ClusterSim& cluster, const std::string& what) {
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 600s)) << what << "\n" << cluster.story();
+  for (size_t i = 0; i < cluster.wishes.size(); ++i) {
+    EXPECT_EQ(cluster.job(i)->phase, JobPhase::kSucceeded) << what << ": job " << i << "\n" << cluster.story();
+  }
+  EXPECT_EQ(cluster.state().jobs.size(), cluster.wishes.size()) << what << ": a job was taken twice\n"
+                                                                << cluster.story();
+  EXPECT_TRUE(cluster.broken.empty()) << what << ": " << cluster.broken.front() << "\n" << cluster.story();
+  // What the running head holds is what its journal says.
+  cluster::State replayed;
+  for (const auto& [offset, bytes] : cluster.journal.records()) {
+    cluster::apply(replayed, cluster::decode(offset, bytes));
+    if (offset == cluster.state().offset) break;
+  }
+  EXPECT_EQ(cluster::encode_snapshot(replayed), cluster::encode_snapshot(cluster.state())) << what;
+}
+
+TEST(ClusterCrash, TheHeadDiesBeforeAndAfterEachRecord) {
+  uint64_t records = 0;
+  {
+    ClusterSim cluster(1, 3);
+    scenario(cluster);
+    expect_all_well(cluster, "no crash");
+    records = cluster.journal.end();
+  }
+  ASSERT_GT(records, 20u);
+  for (uint64_t offset = 1; offset <= records; ++offset) {
+    for (const Durable when : {Durable::kBefore, Durable::kAfter}) {
+      ClusterSim cluster(1, 3);
+      bool struck = false;
+      cluster.journal.on_commit = [&](uint64_t at, Durable now) {
+        if (struck || at != offset || now != when) return;
+        struck = true;
+        cluster.kill_head();
+        cluster.sim.simulator.at(cluster.sim.now() + 700ms, [&] { cluster.start_head(); });
+      };
+      scenario(cluster);
+      expect_all_well(cluster,
+                      fmt::format("killed {} record {}", when == Durable::kBefore ? "before" : "after", offset));
+      EXPECT_TRUE(struck) << offset;
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+// A head that is killed while a job runs must not cost it a generation.
+TEST(ClusterCrash, RunningWorkersAreAdoptedNotRestarted) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    ClusterSim cluster(seed, 3);
+    cluster.behaviour = [](const SpawnSpec&, const WorkerRecord&, Random&) {
+      WorkerModel model;
+      model.runs = 60s;
+      return model;
+    };
+    cluster.start_head();
+    cluster.submit(sim_job(3, 3));
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 3; }, 60s))
+        << cluster.story();
+    for (int i = 0; i < 5; ++i) {
+      cluster.kill_head();
+      cluster.sim.simulator.run_for(seconds(0.1 + static_cast<double>(seed * 7 % 20) / 10));
+      cluster.start_head();
+      cluster.sim.simulator.run_for(3s);
+    }
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 300s)) << cluster.story();
+    EXPECT_EQ(cluster.job(0)->generation, 1u) << seed << "\n" << cluster.story();
+    EXPECT_EQ(cluster.sim.workers.past().size(), 3u) << seed;
+  }
+}
+
+// Random lives: heads and agents are killed, machines lose power, cables are cut; then it is left alone.
+class Chaos {
+ public:
+  explicit Chaos(uint64_t seed) : cluster_(seed, 4, 6), random_(seed * 977 + 5) {}
+
+  void run() {
+    cluster_.behaviour = [](const SpawnSpec&, const WorkerRecord&, Random& random) {
+      WorkerModel model;
+      model.start_delay = 200ms + Duration(static_cast<int64_t>(random.below(500'000'000)));
+      model.runs = 5s + Duration(static_cast<int64_t>(random.below(20'000'000'000)));
+      return model;
+    };
+    cluster_.start_head();
+    for (int i = 0; i < 3; ++i) {
+      const int least = 1 + static_cast<int>(random_.below(3));
+      JobSpec spec = sim_job(least, least + static_cast<int>(random_.below(3)));
+      spec.checkpoint_timeout = 5s;
+      spec.rescale_timeout = 10s;
+      spec.max_restarts = 50;  // a cut cable looks like a failure to the workers
+      spec.priority = static_cast<int>(random_.below(3));
+      cluster_.submit(spec);
+    }
+    const int faults = 1 + static_cast<int>(random_.below(5));
+    for (int i = 0; i < faults; ++i) {
+      cluster_.sim.simulator.run_for(Duration(static_cast<int64_t>(random_.below(12'000'000'000))));
+      strike();
+    }
+    cluster_.sim.simulator.run_for(2s);
+    if (!cluster_.head_program().running()) cluster_.start_head();
+    heal();
+  }
+
+  ClusterSim& cluster() { return cluster_; }
+
+ private:
+  void strike() {
+    const uint64_t kind = random_.below(5);
+    if (kind <= 1 && cluster_.head_program().running()) {
+      cluster_.kill_head();
+      const Duration away = Duration(static_cast<int64_t>(random_.below(6'000'000'000)));
+      cluster_.sim.simulator.at(cluster_.sim.now() + away, [this] {
+        if (!cluster_.head_program().running()) cluster_.start_head();
+      });
+      return;
+    }
+    const std::vector<rubato::NodeId> nodes = cluster_.machines.list();
+    if (nodes.empty()) return;
+    const rubato::NodeId node = nodes[random_.below(nodes.size())];
+    const int machine = cluster_.machines.machine_of(node);
+    if (kind == 2 && cluster_.machines.agent(node).running()) cluster_.machines.agent(node).kill();
+    if (kind == 3) cluster_.sim.machine(machine).crash();
+    if (kind == 4) {
+      cluster_.sim.network.cut({cluster_.sim.machine(1).node()}, {cluster_.sim.machine(machine).node()});
+      const Duration span = Duration(static_cast<int64_t>(random_.below(10'000'000'000)));
+      cluster_.sim.simulator.at(cluster_.sim.now() + span, [this] { heal(); });
+    }
+  }
+  void heal() { cluster_.sim.network.heal(); }
+
+  ClusterSim cluster_;
+  Random random_;
+};
+
+TEST(ClusterChaos, EveryJobEndsWellAfterTheFaults) {
+  const char* one = std::getenv("RUBATO_SEED");
+  const char* count = std::getenv("RUBATO_SEEDS");
+  const uint64_t first = one ? std::strtoull(one, nullptr, 10) : 1;
+  const uint64_t last = one ? first : (count ? std::strtoull(count, nullptr, 10) : 400);
+  for (uint64_t seed = first; seed <= last; ++seed) {
+    Chaos chaos(seed);
+    chaos.run();
+    const std::string replay =
+        fmt::format("seed {}: RUBATO_SEED={} build/release/sim_test --gtest_filter='ClusterChaos*'", seed, seed);
+    ClusterSim& cluster = chaos.cluster();
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 1200s)) << replay << "\n" << cluster.story();
+    for (size_t i = 0; i < cluster.wishes.size(); ++i) {
+      ASSERT_EQ(cluster.job(i)->phase, JobPhase::kSucceeded) << replay << "\n" << cluster.story();
+    }
+    ASSERT_EQ(cluster.state().jobs.size(), cluster.wishes.size()) << replay;
+  }
+}
+
+}  // namespace
+}  // namespace rubato::sim

@@ -1,0 +1,228 @@
+#include <gtest/gtest.h>
+
+#include "archive/package.h"
+#include "sim/cluster_testing.h"
+
+namespace rubato::sim {
+namespace {
+
+using cluster::JobPhase;
+using cluster::NodePhase;
+
+WorkerBehaviour trains_for(Duration span) {
+  return [span](const SpawnSpec&, const WorkerRecord&, Random&) {
+    WorkerModel model;
+    model.start_delay = 500ms;
+    model.runs = span;
+    return model;
+  };
+}
+
+testing::AssertionResult sound(const ClusterSim& cluster) {
+  if (cluster.broken.empty()) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << cluster.broken.front() << "\n" << cluster.story();
+}
+
+// A working folder in the head's store.
+std::string packed(ClusterSim& cluster) {
+  Files& files = cluster.head_program().world().files;
+  files.make_folders("/src");
+  files.make_folders("/cluster/packages");
+  files.write_atomically("/src/train.py", "print('hello')\n");
+  const archive::Package package = archive::pack(files, "/src", "/cluster/packages/new");
+  files.rename("/cluster/packages/new", "/cluster/packages/" + package.hash + ".tar.zst");
+  return package.hash;
+}
+
+TEST(Cluster, RunsAJobToItsEnd) {
+  ClusterSim cluster(1, 2);
+  cluster.behaviour = trains_for(10s);
+  cluster.start_head();
+  cluster.submit(sim_job(2, 2));
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 60s)) << cluster.story();
+  EXPECT_EQ(cluster.job(0)->phase, JobPhase::kSucceeded);
+  EXPECT_EQ(cluster.job(0)->generation, 1u);
+  EXPECT_TRUE(sound(cluster));
+}
+
+TEST(Cluster, GrowsWhenNodesCome) {
+  ClusterSim cluster(2, 2, 4);
+  cluster.behaviour = trains_for(60s);
+  cluster.start_head();
+  cluster.submit(sim_job(1, 4));
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 2; }, 60s))
+      << cluster.story();
+  cluster.text = ClusterSim::cluster_text(4);
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.training(*cluster.wishes[0].job) == 4; }, 60s)) << cluster.story();
+  // Both nodes were used by one rescale, and growing costs no restart.
+  EXPECT_EQ(cluster.job(0)->restarts_used, 0);
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 300s)) << cluster.story();
+  EXPECT_EQ(cluster.job(0)->phase, JobPhase::kSucceeded);
+  EXPECT_TRUE(sound(cluster));
+}
+
+TEST(Cluster, ReplacesAKilledAgentAndTheJobGoesOn) {
+  ClusterSim cluster(3, 3, 4);
+  cluster.behaviour = trains_for(60s);
+  cluster.start_head();
+  cluster.submit(sim_job(1, 3));
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 3; }, 60s))
+      << cluster.story();
+  cluster.machines.agent(rubato::NodeId{"small-2"}).kill();
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.state().nodes.contains(rubato::NodeId{"small-4"}); }, 10s))
+      << cluster.story();
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.training(*cluster.wishes[0].job) == 3; }, 60s)) << cluster.story();
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 300s)) << cluster.story();
+  EXPECT_EQ(cluster.job(0)->phase, JobPhase::kSucceeded);
+  EXPECT_EQ(cluster.job(0)->restarts_used, 0) << "losing a node costs nothing";
+  EXPECT_TRUE(sound(cluster));
+}
+
+TEST(Cluster, LeavesWorkersAloneWhileTheHeadIsAway) {
+  ClusterSim cluster(4, 2);
+  cluster.behaviour = trains_for(60s);
+  cluster.start_head();
+  cluster.submit(sim_job(2, 2));
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 2; }, 60s))
+      << cluster.story();
+  cluster.kill_head();
+  cluster.sim.simulator.run_for(30s);
+  EXPECT_EQ(cluster.training(*cluster.wishes[0].job), 2);
+  cluster.start_head();
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 300s)) << cluster.story();
+  EXPECT_EQ(cluster.job(0)->generation, 1u) << cluster.story();
+  EXPECT_EQ(cluster.sim.workers.past().size(), 2u) << "each worker was started once";
+  EXPECT_TRUE(sound(cluster));
+}
+
+TEST(Cluster, HearsOfAnEndThatCameWhileTheHeadWasAway) {
+  ClusterSim cluster(5, 2);
+  cluster.behaviour = trains_for(20s);
+  cluster.start_head();
+  cluster.submit(sim_job(2, 2));
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 2; }, 60s))
+      << cluster.story();
+  cluster.kill_head();
+  cluster.sim.simulator.run_for(60s);
+  cluster.start_head();
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 60s)) << cluster.story();
+  EXPECT_EQ(cluster.job(0)->phase, JobPhase::kSucceeded);
+  EXPECT_EQ(cluster.sim.workers.past().size(), 2u);
+}
+
+TEST(Cluster, RestartsAFailedJobUntilItsBudgetIsUsed) {
+  ClusterSim cluster(6, 2);
+  cluster.behaviour = [](const SpawnSpec&, const WorkerRecord& record, Random&) {
+    WorkerModel model;
+    model.start_delay = 100ms;
+    if (record.rank == 1) model.crash_after = 1s;
+    return model;
+  };
+  cluster.start_head();
+  JobSpec spec = sim_job(2, 2);
+  spec.max_restarts = 2;
+  cluster.submit(spec);
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 120s)) << cluster.story();
+  EXPECT_EQ(cluster.job(0)->phase, JobPhase::kFailed);
+  EXPECT_EQ(cluster.job(0)->restarts_used, 2);
+  EXPECT_EQ(cluster.job(0)->generation, 4u) << "the fourth gathered and did not start";
+  EXPECT_NE(cluster.job(0)->reason.find("rank 1"), std::string::npos) << cluster.job(0)->reason;
+  EXPECT_TRUE(sound(cluster));
+}
+
+TEST(Cluster, StopsAJobWithinItsGrace) {
+  ClusterSim cluster(7, 2);
+  cluster.behaviour = [](const SpawnSpec&, const WorkerRecord&, Random&) {
+    WorkerModel model;
+    model.sigterm_delay = std::nullopt;
+    model.runs = std::nullopt;
+    return model;
+  };
+  cluster.start_head();
+  JobSpec spec = sim_job(2, 2);
+  spec.grace = 5s;
+  cluster.submit(spec);
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 2; }, 60s))
+      << cluster.story();
+  cluster.tell(cluster::JobStopping{*cluster.wishes[0].job, false, "test"});
+  cluster.sim.simulator.run_for(4s);
+  EXPECT_EQ(cluster.training(*cluster.wishes[0].job), 2) << "they have their grace";
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 10s)) << cluster.story();
+  EXPECT_EQ(cluster.job(0)->phase, JobPhase::kStopped);
+  EXPECT_TRUE(cluster.sim.workers.live().empty());
+}
+
+TEST(Cluster, GoesOnWithoutANodeThatDoesNotAnswer) {
+  ClusterSim cluster(8, 3);
+  cluster.behaviour = trains_for(60s);
+  cluster.start_head();
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.head_up() && cluster.state().nodes.size() == 3; }, 10s));
+  // Its agent is connected and beats, but has no room for the job's package.
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.machines.list().size() == 3; }, 10s));
+  cluster.sim.machine(cluster.machines.machine_of(rubato::NodeId{"small-3"})).disk().set_free_bytes(0);
+  cluster.sim.simulator.run_for(2s);
+  JobSpec spec = sim_job(2, 3);
+  spec.package = packed(cluster);
+  spec.rescale_timeout = 20s;
+  cluster.submit(spec);
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 300s)) << cluster.story();
+  EXPECT_EQ(cluster.job(0)->phase, JobPhase::kSucceeded) << cluster.story();
+  EXPECT_NE(cluster.story().find("not ready within 20s"), std::string::npos) << cluster.story();
+}
+
+TEST(Cluster, KillsWorkersThatDoNotSaveInTime) {
+  ClusterSim cluster(9, 2, 3);
+  cluster.behaviour = [](const SpawnSpec&, const WorkerRecord& record, Random&) {
+    WorkerModel model;
+    model.start_delay = 100ms;
+    model.runs = 40s;
+    if (record.generation == 1) model.sigterm_delay = std::nullopt;
+    return model;
+  };
+  cluster.start_head();
+  JobSpec spec = sim_job(1, 3);
+  spec.checkpoint_timeout = 7s;
+  cluster.submit(spec);
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 2; }, 60s))
+      << cluster.story();
+  cluster.text = ClusterSim::cluster_text(3);
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 300s)) << cluster.story();
+  EXPECT_EQ(cluster.job(0)->phase, JobPhase::kSucceeded);
+  EXPECT_NE(cluster.story().find("saved nothing in time"), std::string::npos) << cluster.story();
+  EXPECT_TRUE(sound(cluster));
+}
+
+TEST(Cluster, ShutsDownJobsNodesAndItself) {
+  ClusterSim cluster(10, 3);
+  cluster.behaviour = trains_for(1000s);
+  cluster.start_head();
+  cluster.submit(sim_job(2, 2));
+  cluster.submit(sim_job(2, 2));
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 2; }, 60s))
+      << cluster.story();
+  cluster.tell(cluster::ShutdownRequested{});
+  ASSERT_TRUE(cluster.run_until([&] { return !cluster.head_program().running(); }, 60s)) << cluster.story();
+  EXPECT_EQ(cluster.head_program().exit_code(), 0);
+  EXPECT_TRUE(cluster.sim.workers.live().empty());
+  EXPECT_TRUE(cluster.machines.list().empty());
+}
+
+// The same seed gives the same journal.
+TEST(Cluster, IsDeterministic) {
+  std::vector<std::string> stories;
+  for (int i = 0; i < 2; ++i) {
+    ClusterSim cluster(11, 3, 4);
+    cluster.behaviour = trains_for(30s);
+    cluster.start_head();
+    cluster.submit(sim_job(1, 3));
+    cluster.submit(sim_job(2, 2));
+    cluster.sim.simulator.run_for(20s);
+    cluster.machines.agent(rubato::NodeId{"small-1"}).kill();
+    cluster.run_until([&] { return cluster.all_ended(); }, 300s);
+    stories.push_back(cluster.story() + fmt::format("{}", cluster.sim.simulator.hash()));
+  }
+  EXPECT_EQ(stories[0], stories[1]);
+}
+
+}  // namespace
+}  // namespace rubato::sim

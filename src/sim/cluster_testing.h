@@ -1,0 +1,317 @@
+// A real head and real agents on simulated machines, for tests. Machine 1 has the head; the others become nodes.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "head/controller.h"
+#include "node/node_agent.h"
+#include "sim/journal.h"
+#include "sim/simulation.h"
+
+namespace rubato::sim {
+
+inline constexpr uint16_t kHeadPort = 7000;
+
+// The provider's side of a cluster: which machine is which node. It outlives heads, as machines do.
+class SimMachines {
+ public:
+  explicit SimMachines(Simulation& sim) : sim_(sim) {}
+
+  Duration boot_min = 50ms, boot_max = 500ms;
+  int fail_creates = 0;  // so many of the next calls fail
+
+  // Idempotent, as providers are.
+  void create(const provider::NodeOrder& order) {
+    if (nodes_.contains(order.node)) return;
+    for (int number = 2; number <= sim_.machines(); ++number) {
+      if (taken_.contains(number) || !sim_.machine(number).up()) continue;
+      taken_.insert(number);
+      nodes_[order.node] = Made{number, start_agent(number, order)};
+      return;
+    }
+    throw Error(ErrorCode::kUnavailable, "no machine is left");
+  }
+
+  // Killing from inside another program's turn would be too early: it is planned for this instant.
+  void remove(const rubato::NodeId& node) {
+    const auto it = nodes_.find(node);
+    if (it == nodes_.end()) return;
+    const Made made = it->second;
+    nodes_.erase(it);
+    sim_.simulator.at(sim_.now(), [this, made] {
+      if (made.program->running()) made.program->kill();
+      if (!sim_.machine(made.machine).up()) sim_.machine(made.machine).reboot();
+      taken_.erase(made.machine);
+    });
+  }
+
+  std::vector<rubato::NodeId> list() const {
+    std::vector<rubato::NodeId> ids;
+    for (const auto& [id, made] : nodes_) ids.push_back(id);
+    return ids;
+  }
+
+  int machine_of(const rubato::NodeId& node) const { return nodes_.at(node).machine; }
+  bool has(const rubato::NodeId& node) const { return nodes_.contains(node); }
+  SimProgram& agent(const rubato::NodeId& node) const { return *nodes_.at(node).program; }
+
+ private:
+  struct Made {
+    int machine = 0;
+    SimProgram* program = nullptr;
+  };
+
+  static Task<int> agent_main(SimProgram& self, provider::NodeOrder order, std::string address) {
+    node::NodeSettings settings;
+    settings.node = order.node;
+    settings.head = order.head;
+    settings.address = address;
+    settings.folder = "/node/" + order.node.value;
+    settings.resources = order.type.resources;
+    settings.key.identity.use_tls = true;
+    settings.key.identity.ca = "cluster";
+    settings.key.identity.certificate = "node/" + order.node.value;
+    settings.python = "python3";
+    settings.version = "test";
+    node::NodeAgent agent(self.world(), std::move(settings), nullptr);
+    co_return co_await agent.run();
+  }
+
+  SimProgram* start_agent(int number, provider::NodeOrder order) {
+    const std::string address = sim_.machine(number).address();
+    return &sim_.machine(number).start("agent",
+                                       [order, address](SimProgram& self) { return agent_main(self, order, address); });
+  }
+
+  Simulation& sim_;
+  std::map<rubato::NodeId, Made> nodes_;
+  std::set<int> taken_;
+};
+
+// One head's handle on it.
+class SimProvider final : public provider::NodeProvider {
+ public:
+  SimProvider(SimProgram& program, SimMachines& machines) : program_(program), machines_(machines) {}
+
+  Task<void> create(provider::NodeOrder order) override {
+    co_await delay();
+    if (machines_.fail_creates > 0) {
+      --machines_.fail_creates;
+      throw Error(ErrorCode::kUnavailable, "out of machines for now");
+    }
+    machines_.create(order);
+  }
+  Task<void> remove(rubato::NodeId node) override {
+    co_await delay();
+    machines_.remove(node);
+  }
+  Task<std::vector<rubato::NodeId>> list() override {
+    co_await delay();
+    co_return machines_.list();
+  }
+
+ private:
+  Task<void> delay() {
+    const Duration span = machines_.boot_max - machines_.boot_min;
+    const Duration wait =
+        machines_.boot_min +
+        Duration(static_cast<int64_t>(program_.world().random.below(static_cast<uint64_t>(span.count()) + 1)));
+    co_await Sleep(program_.loop(), program_.loop().now() + wait);
+  }
+
+  SimProgram& program_;
+  SimMachines& machines_;
+};
+
+// What a person wants: repeated with the same request id until a head has it, as the command line does.
+struct Wish {
+  JobSpec spec;
+  std::string request_id;
+  std::optional<JobId> job;  // once it is durable
+};
+
+class ClusterSim {
+ public:
+  ClusterSim(uint64_t seed, int nodes, int machines = 0)
+      : sim(seed, 1 + std::max(nodes, machines)), machines(sim), journal(sim.simulator, sim.machine(1)) {
+    sim.workers.behaviour = [this](const SpawnSpec& spec, const WorkerRecord& record, Random& random) {
+      return behaviour ? behaviour(spec, record, random) : WorkerModel{};
+    };
+    text = cluster_text(nodes);
+    sim.simulator.after_each_event([this] { check(); });
+    plan_client();
+  }
+
+  static std::string cluster_text(int nodes) {
+    return fmt::format(
+        "cluster_name: sim\nprovider: {{type: local}}\nmax_workers: {0}\navailable_node_types:\n  small:\n"
+        "    resources: {{CPU: 1}}\n    min_workers: {0}\n    max_workers: {0}\n",
+        nodes);
+  }
+
+  void start_head() {
+    head_program_ = &sim.machine(1).start("head", [this](SimProgram& self) { return head_main(self, *this); });
+  }
+  void kill_head() {
+    controller_ = nullptr;
+    head_program_->kill();
+  }
+  bool head_up() const { return controller_ != nullptr && head_program_->running(); }
+  SimProgram& head_program() { return *head_program_; }
+  const cluster::State& state() const { return controller_->state(); }
+
+  size_t submit(JobSpec spec) {
+    Wish wish;
+    wish.spec = std::move(spec);
+    wish.request_id = fmt::format("request-{}", wishes.size());
+    wishes.push_back(std::move(wish));
+    return wishes.size() - 1;
+  }
+  void tell(cluster::Event event) { controller_->submit_later(std::move(event)); }
+
+  const cluster::Job* job(size_t wish) const {
+    if (!head_up() || !wishes.at(wish).job) return nullptr;
+    const auto it = state().jobs.find(*wishes.at(wish).job);
+    return it == state().jobs.end() ? nullptr : &it->second;
+  }
+  // And durably so.
+  bool all_ended() const {
+    if (!head_up() || state().offset > journal.end()) return false;
+    for (size_t i = 0; i < wishes.size(); ++i) {
+      const cluster::Job* found = job(i);
+      if (!found || !cluster::ended(found->phase)) return false;
+    }
+    return true;
+  }
+  bool run_until(const std::function<bool()>& condition, Duration most) {
+    return sim.simulator.run_until(condition, sim.now() + most);
+  }
+  int training(const JobId& id) const {
+    int count = 0;
+    for (const auto& [number, worker] : sim.workers.live())
+      count += worker.run_id == id.value && worker.trained_from ? 1 : 0;
+    return count;
+  }
+
+  // The journal, read back, in words: for a failing test.
+  std::string story() const {
+    std::string all;
+    for (const auto& [offset, bytes] : journal.records()) {
+      const cluster::Record record = cluster::decode(offset, bytes);
+      all += fmt::format("{} {} {}\n", offset, format_time(record.time), cluster::describe(record.event));
+    }
+    return all;
+  }
+
+  Simulation sim;
+  SimMachines machines;
+  SimJournal journal;
+  WorkerBehaviour behaviour;
+  std::string text;  // the cluster file
+  std::vector<Wish> wishes;
+  std::vector<std::string> broken;  // rules that were broken, in words
+
+ private:
+  static Task<int> head_main(SimProgram& self, ClusterSim& cluster) {
+    World& world = self.world();
+    const std::unique_ptr<Journal> journal = co_await cluster.journal.open(self);
+    SimProvider provider(self, cluster.machines);
+    Metrics metrics;
+    head::HeadSettings settings;
+    settings.folder = "/cluster";
+    settings.version = "test";
+    settings.agents = Endpoint{cluster.sim.machine(1).address(), kHeadPort};
+    ChannelKey key;
+    key.identity.use_tls = true;
+    key.identity.ca = "cluster";
+    key.identity.certificate = "head";
+    const std::unique_ptr<Listener> listener = world.network.listen(settings.agents, key, settings.heartbeat);
+    head::Controller controller(world, *journal, provider, settings, metrics, Log());
+    int code = 0;
+    try {
+      co_await controller.recover();
+      cluster.controller_ = &controller;
+      co_await controller.run(*listener);
+    } catch (const Error& error) {
+      world.console.err(render(error));
+      code = exit_code(error);
+    }
+    cluster.controller_ = nullptr;
+    co_return code;
+  }
+
+  // Ten times a second, what was not taken yet is said again.
+  void plan_client() {
+    sim.simulator.at(sim.now() + 100ms, [this] {
+      press();
+      plan_client();
+    });
+  }
+  void press() {
+    if (!head_up()) return;
+    const std::string current = state().spec_text;
+    if (current != text && pressed_text_ != std::pair(state().epoch, text)) {
+      pressed_text_ = {state().epoch, text};
+      tell(cluster::ClusterConfigured{read_cluster_spec(Yaml::parse(text, "sim.yaml")), text});
+    }
+    for (Wish& wish : wishes) {
+      if (wish.job) continue;
+      const auto known = state().requests.find(wish.request_id);
+      if (known != state().requests.end()) {
+        if (state().offset <= journal.end()) wish.job = known->second;
+        continue;
+      }
+      if (controller_->pending_request(wish.request_id)) continue;
+      cluster::JobSubmitted submitted;
+      submitted.job = JobId{"j-" + sim.simulator.random().hex(8)};
+      submitted.spec = wish.spec;
+      submitted.request_id = wish.request_id;
+      tell(std::move(submitted));
+    }
+  }
+
+  // After every event: no rank of a job runs twice in one generation, and two generations of a job never run at once
+  // on machines that the head counts on.
+  void check() {
+    if (sim.workers.version() == checked_) return;
+    checked_ = sim.workers.version();
+    std::map<std::string, int64_t> generations;
+    std::set<std::pair<std::string, int>> ranks;
+    for (const auto& [id, worker] : sim.workers.live()) {
+      const auto [it, fresh] = generations.emplace(worker.run_id, worker.generation);
+      if (!fresh && it->second != worker.generation)
+        add_broken(fmt::format("{}: generations {} and {} at once", worker.run_id, it->second, worker.generation));
+      if (!ranks.emplace(worker.run_id, worker.rank).second)
+        add_broken(fmt::format("{}: rank {} twice", worker.run_id, worker.rank));
+      if (worker.rank < 0 || worker.rank >= worker.world_size)
+        add_broken(fmt::format("{}: rank {} of {}", worker.run_id, worker.rank, worker.world_size));
+    }
+  }
+  void add_broken(std::string words) {
+    if (broken.size() < 5) broken.push_back(fmt::format("{}: {}", format_duration(sim.now() - Instant{}), words));
+  }
+
+  SimProgram* head_program_ = nullptr;
+  head::Controller* controller_ = nullptr;
+  std::pair<uint64_t, std::string> pressed_text_;
+  uint64_t checked_ = 0;
+};
+
+inline JobSpec sim_job(int workers_min, int workers_max) {
+  JobSpec spec;
+  spec.name = "train";
+  spec.program = "train.py";
+  spec.workers_min = workers_min;
+  spec.workers_max = workers_max;
+  spec.per_worker.set(kCpu, 1000);
+  spec.owner = "ann";
+  return spec;
+}
+
+}  // namespace rubato::sim
