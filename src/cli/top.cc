@@ -213,7 +213,9 @@ std::vector<std::string> table_lines(const TopState& state, const json& rows, co
 std::string tabs(const TopState& state, const TopData& data, const Look& look) {
   std::string out;
   const auto tab = [&](TopList list, std::string_view name) {
-    const std::string words = fmt::format(" {} {} ", name, all_rows(list, data).size());
+    // Events are asked for only while they are looked at.
+    const std::string words = list == TopList::kEvents ? fmt::format(" {} ", name)
+                                                       : fmt::format(" {} {} ", name, all_rows(list, data).size());
     out += list == state.list && look.colour ? fmt::format("\x1b[7m{}\x1b[0m", words)
            : list == state.list              ? fmt::format("[{}]", trim(words))
                                              : words;
