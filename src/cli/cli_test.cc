@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/completion.h"
 #include "cli/help.h"
+#include "core/text.h"
 
 namespace rubato::cli {
 namespace {
@@ -51,11 +52,18 @@ TEST(Cli, WithoutWordsItShowsHelpAndFails) {
 TEST(Cli, EveryCommandExplainsItselfInThreeWays) {
   for (const Command* command : all_commands()) {
     const std::string name(command->name);
-    const Result result = type({name, "--help"});
+    std::vector<std::string> words;
+    for (const std::string_view word : split(command->name, ' ')) words.emplace_back(word);
+    const auto with = [&](std::vector<std::string> before, const char* after) {
+      before.insert(before.end(), words.begin(), words.end());
+      if (after != nullptr) before.emplace_back(after);
+      return type(before);
+    };
+    const Result result = with({}, "--help");
     EXPECT_EQ(result.code, 0);
     EXPECT_NE(result.out.find(command->usage), std::string::npos) << name;
-    EXPECT_EQ(type({name, "-h"}).out, result.out);
-    EXPECT_EQ(type({"help", name}).out, result.out);
+    EXPECT_EQ(with({}, "-h").out, result.out);
+    EXPECT_EQ(with({"help"}, nullptr).out, result.out);
   }
 }
 
@@ -78,6 +86,12 @@ TEST(Cli, AnUnknownCommandSuggestsTheNearest) {
   EXPECT_NE(type({"train.py"}).err.find("did you mean rubato run train.py?"), std::string::npos);
   EXPECT_NE(type({"--nnodes"}).err.find("did you mean rubato run --nnodes?"), std::string::npos);
   EXPECT_NE(type({"xyzzy"}).err.find("see 'rubato --help'"), std::string::npos);
+}
+
+TEST(Cli, AGroupOfCommandsNeedsOneMoreWord) {
+  const Result result = type({"job", "j-1"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.err.find("write rubato job show ID"), std::string::npos);
 }
 
 TEST(Cli, VersionComesAsTextAndAsJson) {
@@ -120,9 +134,13 @@ TEST(Cli, CompletionKnowsEveryFlag) {
   for (const char* shell : {"bash", "zsh", "fish"}) {
     const Result result = type({"completion", shell});
     EXPECT_EQ(result.code, 0);
-    for (const Flag& flag : run_table().flags) {
-      EXPECT_NE(result.out.find(flag.name), std::string::npos) << shell << " " << flag.name;
+    for (const Command* command : all_commands()) {
+      if (command->hidden) continue;
+      for (const Flag& flag : command->flags) {
+        EXPECT_NE(result.out.find(flag.name), std::string::npos) << shell << " " << flag.name;
+      }
     }
+    EXPECT_NE(result.out.find("show"), std::string::npos);
   }
   EXPECT_EQ(type({"completion"}).code, 2);
   EXPECT_EQ(type({"completion", "tcsh"}).code, 2);

@@ -175,10 +175,9 @@ const Command& submit_table() {
     Command made{
         .name = "submit",
         .summary = "send a program to the cluster",
-        .usage =
-            "rubato submit [flags] SCRIPT [args...]   |   DIR SCRIPT [args...]   |   PACKAGE.tar.gz SCRIPT [args...]",
+        .usage = "rubato submit [flags] SCRIPT [args...]  |  DIR SCRIPT [args...]  |  FILE.tar.gz SCRIPT [args...]",
         .about =
-            "Prints the job's id. The working folder is sent once, without what .gitignore and .rubatoignore name.\n"
+            "Prints the job's id. The working folder is sent once, less what .gitignore and .rubatoignore name.\n"
             "Workers get torchrun's environment, and $RUBATO_OUTPUT for what 'rubato fetch' brings back.",
         .positional = {.name = "SCRIPT [args...]", .help = "what to run, and its arguments", .remainder = true},
         .examples = {

@@ -76,15 +76,20 @@ StreamEnd print_logs(Api& api, const Shell& shell, const LogQuery& query) {
   Duration waited = 0s;
   while (true) {
     bool any = false;
+    std::string text;  // of one piece: a long log is written in few calls
     LineSplitter lines([&](std::string_view line) {
       if (line.empty()) return;  // keeps the connection alive
       const json entry = json::parse(line, nullptr, false);
       if (!entry.is_object() || !position.take(entry, line)) return;
       any = true;
-      shell.out(query.json ? std::string(line) + "\n" : log_line(entry, query.look));
+      text += query.json ? std::string(line) + "\n" : log_line(entry, query.look);
     });
+    const auto take = [&](std::string_view piece) {
+      lines.feed(piece);
+      if (!text.empty()) shell.out(std::exchange(text, {}));
+    };
     try {
-      return api.stream(logs_target(query, position), [&](std::string_view piece) { lines.feed(piece); });
+      return api.stream(logs_target(query, position), take);
     } catch (const Error& error) {
       if (any) waited = 0s;
       if (error.code != ErrorCode::kUnavailable || !query.follow || waited >= kHeadPatience) throw;

@@ -83,7 +83,8 @@ std::string why_text(const json& why, const Look& look) {
   out += reasons("What would change it", list_in(why, "changes"), "when", look);
   const json& decision = object_in(why, "decision");
   if (decision.empty()) return out;
-  return out + fmt::format("\n{} {}\n", text_in(decision, "text"),
+  const std::string text = text_in(decision, "text");
+  return out + fmt::format("\n{}{}\n", text.empty() ? "" : text + " ",
                            paint(fmt::format("(decided {} ago, journal offset {})", age_of(decision, "time", look),
                                              int_in(decision, "offset")),
                                  Hue::kDim, look.colour));

@@ -51,6 +51,13 @@ std::string program_words(const json& spec) {
   return shell_join(words);
 }
 
+// "failed: rank 1 died" after the phase "failed" says it twice.
+std::string without_phase(std::string why, const std::string& phase) {
+  if (why == phase) return "";
+  if (const auto rest = strip_prefix(why, phase + ": ")) return std::string(*rest);
+  return why;
+}
+
 std::string facts(const json& job, const Look& look) {
   const json& spec = object_in(job, "spec");
   const auto ago = [&](const char* key) {
@@ -73,7 +80,7 @@ std::string facts(const json& job, const Look& look) {
   if (int_in(job, "priority") != 0) out += fact("priority", fmt::format("{}", int_in(job, "priority")), look);
   out += fact("package", text_in(spec, "package").substr(0, 12), look);
   out += fact("master", text_in(job, "master"), look);
-  out += fact("exit", text_in(job, "exit"), look);
+  out += fact("exit", without_phase(text_in(job, "exit"), text_in(job, "phase")), look);
   if (int_in(job, "output_bytes") > 0) out += fact("output", format_bytes(int_in(job, "output_bytes")), look);
   return out;
 }
@@ -129,7 +136,8 @@ Table jobs_table(const json& jobs, const Look& look) {
 
 std::string jobs_text(const json& jobs, const Look& look) {
   const Table table = jobs_table(jobs, look);
-  return table.empty() ? "no jobs; submit one with: rubato submit train.py\n" : table.text(look);
+  return table.empty() ? "no jobs here; submit one with: rubato submit train.py (ended ones: rubato jobs --all)\n"
+                       : table.text(look);
 }
 
 std::string job_text(const json& job, const Look& look) {
@@ -165,6 +173,7 @@ std::string end_text(const json& job, const Look& look) {
   const std::string phase = text_in(job, "phase");
   std::string why = text_in(job, "exit");
   if (why.empty()) why = text_in(job, "reason");
+  why = without_phase(why, phase);
   std::string out = fmt::format("{} ({}) {}{}\n", text_in(job, "name"), text_in(job, "id"),
                                 paint(phase, phase_hue(phase), look.colour), why.empty() ? "" : ": " + why);
   if (phase != "failed") return out;

@@ -40,7 +40,8 @@ TEST(RenderJobs, TheTableLinesUp) {
             "ID          NAME   PHASE    WORKERS  RESTARTS  AGE    RAN    WHY\n"
             "j-7f3a9c2e  train  running  3/2:4    1/3       3m10s  3m01s  grows when a node comes\n"
             "j-00c0ffee  größe  queued   0/8      0/3       1h01m  -      needs 8 CPU, 4 are free\n");
-  EXPECT_EQ(jobs_text(json::array(), {}), "no jobs; submit one with: rubato submit train.py\n");
+  EXPECT_EQ(jobs_text(json::array(), {}),
+            "no jobs here; submit one with: rubato submit train.py (ended ones: rubato jobs --all)\n");
 }
 
 TEST(RenderJobs, ShowTellsEverythingOnce) {
@@ -78,6 +79,13 @@ TEST(RenderJobs, TheEndOfAFailedJobShowsTheLastTraceback) {
             "    Traceback:\n"
             "      File x\n"
             "    ValueError: bad\n");
+}
+
+TEST(RenderJobs, TheEndIsNotSaidTwice) {
+  json ended = {{"id", "j-1"}, {"name", "t"}, {"phase", "stopped"}, {"exit", "stopped: a person asked for it"}};
+  EXPECT_EQ(end_text(ended, {}), "t (j-1) stopped: a person asked for it\n");
+  ended["phase"] = ended["exit"] = "succeeded";
+  EXPECT_EQ(end_text(ended, {}), "t (j-1) succeeded\n");
 }
 
 TEST(RenderJobs, ADocumentOfAnotherShapeIsNoCrash) {
@@ -136,7 +144,7 @@ TEST(RenderCluster, StatusIsOneScreen) {
             "small-1  small  up        9m30s  1.5/4 CPU, 0 B/4 GiB memory  j-7f3a9c2e\n"
             "small-2  small  starting  3s     0/4 CPU                      -           its agent has not called yet\n"
             "\n"
-            "no jobs; submit one with: rubato submit train.py\n"
+            "no jobs here; submit one with: rubato submit train.py (ended ones: rubato jobs --all)\n"
             "\nLast events\n"
             "  3s       small-2 was asked for\n");
 }

@@ -213,17 +213,23 @@ std::vector<std::string> table_lines(const TopState& state, const json& rows, co
 std::string tabs(const TopState& state, const TopData& data, const Look& look) {
   std::string out;
   const auto tab = [&](TopList list, std::string_view name) {
-    const std::string words = fmt::format(" {} {} ", name, all_rows(list, data).size());
+    // Events are asked for only while they are looked at.
+    const std::string words = list == TopList::kEvents ? fmt::format(" {} ", name)
+                                                       : fmt::format(" {} {} ", name, all_rows(list, data).size());
     out += list == state.list && look.colour ? fmt::format("\x1b[7m{}\x1b[0m", words)
            : list == state.list              ? fmt::format("[{}]", trim(words))
                                              : words;
     out += " ";
   };
+  // A screen that is too narrow for all of them has no room for any.
+  if (look.width > 0 && look.width < 40) return fit(":jobs :nodes :events", look.width);
   tab(TopList::kJobs, "jobs");
   tab(TopList::kNodes, "nodes");
   tab(TopList::kEvents, "events");
   const std::string& filter = state.mode == Mode::kFilter ? state.typed : state.filter;
-  if (!filter.empty()) out += paint(fmt::format(" filter: {}", clean(filter)), Hue::kYellow, look.colour);
+  if (!filter.empty()) {
+    out += paint(fit(" filter: " + clean(filter), look.width > 40 ? look.width - 40 : 0), Hue::kYellow, look.colour);
+  }
   return out;
 }
 

@@ -1,0 +1,256 @@
+// What commands ask of the head, and what they print of its answers.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "cli/lines.h"
+#include "cli/submit_command.h"
+#include "cli/testing.h"
+
+namespace rubato::cli {
+
+Typed type_at(CannedHead& head, const std::vector<std::string>& args, const std::function<void(Shell&)>& change) {
+  const std::string home = ::testing::TempDir() + "/rubato_commands_test";
+  std::filesystem::create_directories(home + "/rubato/clusters/local/head");
+  std::ofstream(home + "/rubato/clusters/local/head/head.json") << "{}";
+  Typed typed;
+  Shell shell{.env = {{"XDG_STATE_HOME", home}, {"USER", "me"}}};
+  shell.out = [&](std::string_view text) { typed.out += text; };
+  shell.err = [&](std::string_view text) { typed.err += text; };
+  shell.now = [] { return *parse_time("2026-11-15T04:00:00Z"); };
+  shell.random_token = [] { return std::string("token-1"); };
+  shell.open_api = [&](const ClusterPlace& place) {
+    EXPECT_EQ(place.name, "local");
+    return std::make_unique<CannedApi>(head);
+  };
+  if (change) change(shell);
+  typed.code = run_cli(args, shell);
+  std::filesystem::remove_all(home);
+  return typed;
+}
+
+namespace {
+
+using nlohmann::json;
+
+json train(const char* phase) { return {{"id", "j-1"}, {"name", "train"}, {"phase", phase}}; }
+
+std::string entry(const char* time, int rank, const char* text) {
+  return json{{"time", time}, {"rank", rank}, {"node", "n-1"}, {"stream", "out"}, {"text", text}}.dump() + "\n";
+}
+
+TEST(Commands, JobsAreATableOrJson) {
+  CannedHead head;
+  head.reply("GET jobs", {{"jobs", json::array({train("running")})}});
+  head.reply("GET jobs?all=1", {{"jobs", json::array()}});
+  EXPECT_NE(type_at(head, {"jobs"}).out.find("j-1  train  running"), std::string::npos);
+  EXPECT_EQ(json::parse(type_at(head, {"jobs", "--json"}).out)["jobs"][0]["id"], "j-1");
+  EXPECT_NE(type_at(head, {"jobs", "--all"}).out.find("no jobs"), std::string::npos);
+}
+
+TEST(Commands, TheHeadsErrorsKeepTheirCode) {
+  CannedHead head;
+  head.answers["GET jobs/zzz"] = [](const ApiRequest&) -> json {
+    throw Error(ErrorCode::kNotFound, "no job is called 'zzz'", "", "see rubato jobs --all");
+  };
+  const Typed typed = type_at(head, {"job", "show", "zzz"});
+  EXPECT_EQ(typed.code, 1);
+  EXPECT_EQ(typed.err, "error: no job is called 'zzz'\n  fix see rubato jobs --all\n");
+  EXPECT_EQ(type_at(head, {"job", "show"}).code, 2);
+}
+
+TEST(Commands, AReferenceCannotLeaveItsPlaceInThePath) {
+  CannedHead head;
+  type_at(head, {"job", "show", "a/../b?x=1"});
+  ASSERT_EQ(head.asked.size(), 1u);
+  EXPECT_EQ(head.asked[0].target, "jobs/a%2F..%2Fb%3Fx%3D1");
+}
+
+TEST(Commands, WhyAsksForAJobThenForANode) {
+  CannedHead head;
+  head.reply("GET nodes/small-1/why", {{"subject", "node small-1"}, {"phase", "lost"}});
+  EXPECT_EQ(type_at(head, {"why", "small-1"}).out, "node small-1: lost\n");
+  EXPECT_EQ(head.asked.front().target, "jobs/small-1/why");
+  const Typed neither = type_at(head, {"why", "x"});
+  EXPECT_EQ(neither.code, 1);
+  EXPECT_NE(neither.err.find("no job and no node is called 'x'"), std::string::npos);
+}
+
+TEST(Commands, StopGoesOnWithTheOthersAfterAnError) {
+  CannedHead head;
+  head.reply("POST jobs/j-1/stop", train("stopping"));
+  const Typed typed = type_at(head, {"stop", "nope", "j-1"});
+  EXPECT_EQ(typed.code, 1);
+  EXPECT_NE(typed.err.find("train (j-1) is stopping"), std::string::npos);
+}
+
+TEST(Commands, RerunPrintsTheNewIdAlone) {
+  CannedHead head;
+  head.reply("POST jobs/train/rerun", train("queued"));
+  const Typed typed = type_at(head, {"rerun", "train"});
+  EXPECT_EQ(typed.out, "j-1\n");
+  EXPECT_NE(typed.err.find("rubato logs j-1 -f"), std::string::npos);
+}
+
+TEST(Commands, ReplayTakesATimeOrAnOffset) {
+  CannedHead head;
+  head.reply("GET replay?until=2026-11-15T03%3A50%3A00.000Z", {{"cluster", {{"name", "local"}}}});
+  EXPECT_EQ(type_at(head, {"replay", "--until", "10m"}).code, 0);
+  head.reply("GET replay?offset=7", {{"cluster", {{"name", "local"}}}});
+  EXPECT_EQ(type_at(head, {"replay", "--offset", "7", "--json"}).code, 0);
+  EXPECT_EQ(type_at(head, {"replay", "--offset", "7", "--until", "1m"}).code, 2);
+}
+
+TEST(Logs, PrintEachLineWithItsRankAndNode) {
+  CannedHead head;
+  head.reply("GET jobs/train", train("running"));
+  head.streams["jobs/j-1/logs?follow=0&rank=1&since=2026-11-15T03%3A50%3A00.000Z&tail=5"].push_back(
+      [](const auto& sink) {
+        const std::string text =
+            entry("2026-11-15T03:55:00Z", 1, "hello") + "\n" + entry("2026-11-15T03:55:01Z", 1, "you");
+        sink(text.substr(0, 30));  // pieces do not end where lines do
+        sink(text.substr(30));
+        return StreamEnd::kEnded;
+      });
+  const Typed typed = type_at(head, {"logs", "train", "--rank", "1", "--since", "10m", "--tail", "5"});
+  EXPECT_EQ(typed.out, "[1@n-1] hello\n[1@n-1] you\n");
+  EXPECT_EQ(typed.code, 0);
+}
+
+TEST(Logs, FollowingGoesOnAfterTheHeadCameBackWithoutRepeatingALine) {
+  CannedHead head;
+  head.reply("GET jobs/j-1", train("running"));
+  const std::string first = entry("2026-11-15T03:55:00Z", 0, "a"), same = entry("2026-11-15T03:55:01Z", 0, "b");
+  head.streams["jobs/j-1/logs?follow=1"].push_back([=](const auto& sink) -> StreamEnd {
+    sink(first + same + same);
+    throw Error(ErrorCode::kUnavailable, "the head of 'local' is not running");
+  });
+  head.streams["jobs/j-1/logs?follow=1&since=2026-11-15T03%3A55%3A01Z"].push_back([=](const auto& sink) {
+    sink(same + same + same + entry("2026-11-15T03:55:02Z", 0, "c"));
+    return StreamEnd::kEnded;
+  });
+  const Typed typed = type_at(head, {"logs", "j-1", "-f", "--no-prefix"});
+  EXPECT_EQ(typed.out, "a\nb\nb\nb\nc\n");
+  EXPECT_NE(typed.err.find("waiting for it"), std::string::npos);
+}
+
+TEST(Logs, CtrlCDetachesAndSaysWhatToTypeNext) {
+  CannedHead head;
+  head.reply("GET jobs/j-1", train("running"));
+  head.streams["jobs/j-1/logs?follow=1"].push_back([](const auto&) { return StreamEnd::kInterrupted; });
+  const Typed typed = type_at(head, {"logs", "j-1", "-f"});
+  EXPECT_EQ(typed.code, 130);
+  EXPECT_NE(typed.err.find("detached; the job goes on"), std::string::npos);
+}
+
+TEST(Events, AreFollowedFromTheLastOneThatWasShown) {
+  CannedHead head;
+  head.reply("GET events?limit=50", {{"events", json::array({{{"offset", 7}, {"type", "a"}, {"text", "one"}}})}});
+  head.streams["events?after=7&follow=1"].push_back([](const auto& sink) {
+    sink(": hello\n\nid: 8\ndata: {\"offset\":8,\"type\":\"b\",\"te");
+    sink("xt\":\"two\"}\n\n");
+    return StreamEnd::kInterrupted;
+  });
+  const Typed typed = type_at(head, {"events", "-f", "--json"});
+  EXPECT_EQ(typed.code, 130);
+  EXPECT_EQ(typed.out,
+            "{\"offset\":7,\"text\":\"one\",\"type\":\"a\"}\n{\"offset\":8,\"text\":\"two\",\"type\":\"b\"}\n");
+}
+
+// A folder with a script, and the head's side of an upload.
+struct SubmitBench {
+  std::string folder = ::testing::TempDir() + "/rubato_submit_test";
+  CannedHead head;
+  std::string hash;
+  json submitted;
+
+  SubmitBench() {
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + "/train.py") << "import helper\n";
+    std::ofstream(folder + "/helper.py") << "x = 1\n";
+    head.answers["POST jobs"] = [this](const ApiRequest& request) {
+      submitted = json::parse(request.body);
+      return train("queued");
+    };
+    head.reply("GET jobs/j-1", train("succeeded"));
+  }
+  ~SubmitBench() { std::filesystem::remove_all(folder); }
+
+  // The package's hash is known only once it is packed: the first try learns it.
+  void learn_hash() {
+    type_at(head, {"submit", folder, "train.py"});
+    ASSERT_FALSE(head.asked.empty());
+    hash = head.asked.back().target.substr(9);
+    head.asked.clear();
+  }
+};
+
+TEST(Submit, APackageThatIsThereIsNotSentAgain) {
+  SubmitBench bench;
+  bench.learn_hash();
+  bench.head.reply("GET packages/" + bench.hash, {{"present", true}, {"have_bytes", 9}});
+  const Typed typed = type_at(bench.head, {"submit", "--workers", "2:4", bench.folder, "train.py", "--lr", "1"});
+  EXPECT_EQ(typed.code, 0) << typed.err;
+  EXPECT_EQ(typed.out, "j-1\n");
+  EXPECT_EQ(bench.head.asked.size(), 2u);
+  EXPECT_EQ(bench.submitted["package"], bench.hash);
+  EXPECT_EQ(bench.submitted["program"], "train.py");
+  EXPECT_EQ(bench.submitted["args"], json({"--lr", "1"}));
+  EXPECT_EQ(bench.submitted["workers_max"], 4);
+  EXPECT_EQ(bench.submitted["owner"], "me");
+  EXPECT_EQ(bench.submitted["request_id"], "token-1");
+}
+
+TEST(Submit, AnUploadGoesOnWhereAnEarlierOneEnded) {
+  SubmitBench bench;
+  bench.learn_hash();
+  bench.head.reply("GET packages/" + bench.hash, {{"present", false}, {"have_bytes", 10}});
+  size_t size = 0;
+  const std::string prefix = "packages/" + bench.hash + "?offset=10&size=";
+  // The target names the size, which is not known here: any answers.
+  for (size_t guess = 11; guess < 2000; ++guess) {
+    bench.head.answers["PUT " + prefix + std::to_string(guess)] = [&, guess](const ApiRequest& request) {
+      size = request.body.size();
+      EXPECT_EQ(size + 10, guess);
+      return json{{"have_bytes", guess}, {"complete", true}};
+    };
+  }
+  EXPECT_EQ(type_at(bench.head, {"submit", bench.folder, "train.py"}).code, 0);
+  EXPECT_GT(size, 0u);
+}
+
+TEST(Submit, AHeadThatTakesNothingIsAnErrorNotALoop) {
+  SubmitBench bench;
+  bench.learn_hash();
+  bench.head.reply("GET packages/" + bench.hash, {{"present", false}, {"have_bytes", 0}});
+  for (size_t guess = 1; guess < 2000; ++guess) {
+    bench.head.reply("PUT packages/" + bench.hash + "?offset=0&size=" + std::to_string(guess),
+                     {{"have_bytes", 0}, {"complete", false}});
+  }
+  EXPECT_NE(type_at(bench.head, {"submit", bench.folder, "train.py"}).err.find("does not take the package"),
+            std::string::npos);
+}
+
+TEST(Submit, WaitExitsWithTheJobsResult) {
+  SubmitBench bench;
+  const std::vector<std::string> words{"submit", "--no-python", "--wait", "/bin/true"};
+  EXPECT_EQ(type_at(bench.head, words).code, 0);
+  bench.head.reply("GET jobs/j-1", train("failed"));
+  const Typed failed = type_at(bench.head, words);
+  EXPECT_EQ(failed.code, 1);
+  EXPECT_NE(failed.err.find("train (j-1) failed"), std::string::npos);
+  bench.head.reply("GET jobs/j-1", train("running"));
+  bench.head.on_pause = [] { return false; };
+  EXPECT_EQ(type_at(bench.head, words).code, 130);
+}
+
+TEST(Lines, CutAtNewlinesWhateverThePieces) {
+  std::vector<std::string> lines;
+  LineSplitter splitter([&](std::string_view line) { lines.emplace_back(line); });
+  for (const char* piece : {"a", "b\r\nc", "\n\nd"}) splitter.feed(piece);
+  EXPECT_EQ(lines, (std::vector<std::string>{"ab", "c", ""}));
+}
+
+}  // namespace
+}  // namespace rubato::cli

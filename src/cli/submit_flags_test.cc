@@ -1,0 +1,162 @@
+#include "cli/submit_flags.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "cli/commands.h"
+#include "cli/testing.h"
+
+namespace rubato::cli {
+namespace {
+
+using Kind = SubmitSource::Kind;
+
+// A disk of names.
+struct Disk {
+  std::set<std::string> files{"/w/train.py", "/w/sub/other.py", "/p/pyproject.toml", "/p/tools/fit.py",
+                              "/p/run.sh",   "/w/pack.tar.gz",  "/h/train.py"};
+  std::set<std::string> folders{"/w", "/w/sub", "/p", "/p/tools", "/h"};
+  std::map<std::string, std::string> texts;
+  std::string folder = "/w";
+};
+
+SubmitPlan plan(const std::vector<std::string>& words, const Disk& disk = {}) {
+  SubmitView view;
+  view.env = {{"HOME", "/h"}, {"USER", "me"}, {"TOKEN", "s3cret"}};
+  view.folder = disk.folder;
+  view.kind_of = [&](const std::string& path) {
+    return disk.files.contains(path)     ? PathKind::kFile
+           : disk.folders.contains(path) ? PathKind::kFolder
+                                         : PathKind::kMissing;
+  };
+  view.read = [&](const std::string& path) -> std::optional<std::string> {
+    const auto found = disk.texts.find(path);
+    return found == disk.texts.end() ? std::nullopt : std::optional(found->second);
+  };
+  return plan_submit(parse_command(submit_table(), words, view.env), view);
+}
+
+TEST(SubmitFlags, AScriptComesWithItsFolderIfThatIsSmall) {
+  const SubmitPlan made = plan({"sub/other.py", "--x", "1"});
+  EXPECT_EQ(made.source.kind, Kind::kPerhaps);
+  EXPECT_EQ(made.source.path, "/w/sub");
+  EXPECT_EQ(made.source.alone, "other.py");
+  EXPECT_EQ(made.spec.program, "other.py");
+  EXPECT_EQ(made.spec.name, "other");
+  EXPECT_EQ(made.spec.args, (std::vector<std::string>{"--x", "1"}));
+  EXPECT_EQ(describe(made.spec.per_worker), "1 CPU");
+  EXPECT_EQ(made.spec.owner, "me");
+}
+
+TEST(SubmitFlags, AScriptOfTheProjectThatWeAreInComesWithTheProject) {
+  Disk disk;
+  disk.folder = "/p";
+  const SubmitPlan made = plan({"tools/fit.py"}, disk);
+  EXPECT_EQ(made.source.kind, Kind::kFolder);
+  EXPECT_EQ(made.source.path, "/p");
+  EXPECT_EQ(made.spec.program, "tools/fit.py");
+}
+
+TEST(SubmitFlags, ADirectoryAndAScriptInIt) {
+  const SubmitPlan made = plan({"--name", "big", "/p", "tools/fit.py", "--", "--epochs", "3"});
+  EXPECT_EQ(made.source.kind, Kind::kFolder);
+  EXPECT_EQ(made.source.path, "/p");
+  EXPECT_EQ(made.spec.name, "big");
+  EXPECT_EQ(made.spec.args, (std::vector<std::string>{"--epochs", "3"}));
+  EXPECT_NE(usage_error([] { plan({"/p"}); }).message.find("which script in /p?"), std::string::npos);
+  EXPECT_NE(usage_error([] {
+              plan({"/p", "nope.py"});
+            }).message.find("there is no 'nope.py' in /p"),
+            std::string::npos);
+}
+
+TEST(SubmitFlags, APackageThatThePersonMade) {
+  const SubmitPlan made = plan({"pack.tar.gz", "src/train.py", "-v"});
+  EXPECT_EQ(made.source.kind, Kind::kArchive);
+  EXPECT_EQ(made.source.path, "/w/pack.tar.gz");
+  EXPECT_EQ(made.spec.program, "src/train.py");
+  EXPECT_EQ(made.spec.args, std::vector<std::string>{"-v"});
+}
+
+TEST(SubmitFlags, AdaptDlsFlagsMeanTheSame) {
+  const SubmitPlan made = plan({"-f", "fit.py", "-d", "/p/tools", "-m", "4", "-u", "ray://x:1", "--gpus", "1",
+                                "--checkpoint-timeout", "120", "--cluster-rescale-timeout", "60", "--", "--lr", "1"});
+  EXPECT_EQ(made.source.path, "/p/tools");
+  EXPECT_EQ(made.spec.program, "fit.py");
+  EXPECT_EQ(made.spec.workers_min, 1);
+  EXPECT_EQ(made.spec.workers_max, 4);
+  EXPECT_EQ(made.spec.args, (std::vector<std::string>{"--lr", "1"}));
+  EXPECT_EQ(made.notes.size(), 1u);
+  usage_error([] { plan({"-m", "4", "--workers", "2", "train.py"}); });
+}
+
+TEST(SubmitFlags, ModulesAndProgramsOfTheNode) {
+  const SubmitPlan module = plan({"--module", "pkg.train", "a"});
+  EXPECT_EQ(module.spec.kind, ProgramKind::kModule);
+  EXPECT_EQ(module.spec.name, "pkg.train");
+  EXPECT_EQ(module.source.path, "/w");
+  const SubmitPlan binary = plan({"--no-python", "nvidia-smi"});
+  EXPECT_EQ(binary.spec.kind, ProgramKind::kBinary);
+  EXPECT_EQ(binary.spec.program, "nvidia-smi");
+  EXPECT_EQ(binary.source.kind, Kind::kNothing);
+  Disk disk;
+  disk.folder = "/p";
+  EXPECT_EQ(plan({"--no-python", "./run.sh"}, disk).spec.program, "./run.sh");
+}
+
+TEST(SubmitFlags, SizesPerWorker) {
+  const JobSpec spec =
+      plan({"--workers", "2:8", "--cpus", "0.5", "--gpus", "2", "--memory", "4GiB", "--resource", "tpu=1", "train.py"})
+          .spec;
+  EXPECT_EQ(spec.workers_min, 2);
+  EXPECT_EQ(spec.workers_max, 8);
+  EXPECT_EQ(describe(spec.per_worker), "0.5 CPU, 2 GPU, 4 GiB memory, 1 tpu");
+  for (const char* bad : {"0", "4:2", "a", "1:2:3", "-1"}) {
+    usage_error([&] { plan({"--workers=" + std::string(bad), "train.py"}); });
+  }
+  EXPECT_NE(usage_error([] {
+              plan({"--memory", "much", "train.py"});
+            }).message.find("--memory much"),
+            std::string::npos);
+}
+
+TEST(SubmitFlags, VariablesAreGivenCopiedOrReadFromAFile) {
+  Disk disk;
+  disk.texts["/w/vars"] = "# words\nA=1\nexport B=\"two words\"\n\nTOKEN\nC=from file\n";
+  const JobSpec spec = plan({"--env-file", "vars", "-e", "C=x=y", "train.py"}, disk).spec;
+  EXPECT_EQ(spec.env,
+            (std::map<std::string, std::string>{{"A", "1"}, {"B", "two words"}, {"C", "x=y"}, {"TOKEN", "s3cret"}}));
+  EXPECT_NE(usage_error([] {
+              plan({"--env", "NOPE", "train.py"});
+            }).message.find("no such variable"),
+            std::string::npos);
+  // A value may be a secret: an error shows the name only.
+  const Error error = usage_error([] { plan({"--env", "1A=s3cret", "train.py"}); });
+  EXPECT_EQ(error.message.find("s3cret"), std::string::npos);
+}
+
+TEST(SubmitFlags, MistakesSayWhatToWrite) {
+  EXPECT_NE(usage_error([] { plan({}); }).hint.find("rubato submit [flags] train.py"), std::string::npos);
+  EXPECT_NE(usage_error([] { plan({"nope.py"}); }).message.find("there is no script 'nope.py'"), std::string::npos);
+  EXPECT_NE(usage_error([] {
+              plan({"-d", "/p", "train.py"});
+            }).message.find("'train.py' is not below /p"),
+            std::string::npos);
+  EXPECT_NE(usage_error([] {
+              plan({"--name", "Bad Name", "train.py"});
+            }).message.find("not a name for a job"),
+            std::string::npos);
+}
+
+TEST(SubmitFlags, NobodyMeansToSendTheirWholeHome) {
+  Disk disk;
+  disk.folder = "/h";
+  disk.files.insert("/h/.git");
+  const SubmitPlan made = plan({"train.py"}, disk);
+  EXPECT_EQ(made.source.kind, Kind::kPerhaps);
+  EXPECT_EQ(made.source.alone, "train.py");
+}
+
+}  // namespace
+}  // namespace rubato::cli

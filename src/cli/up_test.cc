@@ -1,0 +1,295 @@
+// `up` and `down` on a machine and with a head that are made here.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "cli/cluster_commands.h"
+#include "cli/cluster_tools.h"
+#include "cli/testing.h"
+#include "os/files.h"
+
+namespace rubato::cli {
+namespace {
+
+using nlohmann::json;
+using Calls = std::vector<std::string>;
+
+// Daemons that run as soon as they are started, until they get SIGKILL or are told to end.
+class FakeDaemons final : public Daemons {
+ public:
+  void start(const DaemonSpec& spec) override {
+    started.push_back(spec);
+    if (!stillborn) alive.insert(spec.folder);
+  }
+  std::optional<int> running(const std::string& folder) override {
+    return alive.contains(folder) ? std::optional(77) : std::nullopt;
+  }
+  void signal(const std::string& folder, int number) override {
+    if (number == SIGKILL) alive.erase(folder);
+  }
+  std::vector<DaemonSpec> started;
+  std::set<std::string> alive;
+  bool stillborn = false;
+};
+
+// A machine with a home of its own, and the head that `up` finds or starts.
+struct Machine {
+  std::string home = ::testing::TempDir() + "/rubato_up_test";
+  std::string folder = home + "/rubato/clusters/local";
+  os::RealFiles files;
+  FakeDaemons daemons;
+  CannedHead head;
+  int identities = 0;
+  int holds_refused = 0;  // so often is the folder held by somebody else
+  json changes = json::array({{{"action", "add"}, {"node_type", "machine"}, {"count", 1}}});
+  bool asks = false;
+  std::string answer;
+
+  Machine() {
+    std::filesystem::remove_all(home);
+    head.reply("GET //healthz", {{"ok", true}});
+    head.answers["PUT cluster"] = [this](const ApiRequest& request) {
+      const json body = json::parse(request.body);
+      const json plan = {{"changes", changes}, {"wanted_nodes", 1}};
+      if (body.at("apply")) changes = json::array();
+      return plan;
+    };
+    nodes("up");
+  }
+  ~Machine() { std::filesystem::remove_all(home); }
+
+  void nodes(const char* phase) {
+    const json node = {{"id", "machine-1"}, {"phase", phase}, {"why", "its agent has not called yet"}};
+    head.reply("GET status", {{"nodes", json::array({node})}, {"totals", {{"running", 1}, {"queued", 0}}}});
+  }
+  void open_folder() {
+    std::filesystem::create_directories(folder + "/head");
+    std::ofstream(folder + "/head/head.json") << "{}";
+  }
+  size_t applied() const {
+    size_t count = 0;
+    for (const ApiRequest& one : head.asked) {
+      count += one.method == "PUT" && json::parse(one.body).at("apply") == true ? 1 : 0;
+    }
+    return count;
+  }
+  Typed type(const std::vector<std::string>& args);
+};
+
+struct FakeHold final : FolderHold {};
+
+class FakeTools final : public ClusterTools {
+ public:
+  explicit FakeTools(Machine& machine) : machine_(machine) {}
+  Files& files() override { return machine_.files; }
+  Daemons& daemons() override { return machine_.daemons; }
+  MachineFacts machine() override { return {.cpus = 8, .gpus = 1}; }
+  std::string program() override { return "/bin/rubato"; }
+  void make_identity(const ClusterPlace& place) override {
+    ++machine_.identities;
+    machine_.files.make_folders(place.folder);
+  }
+  std::unique_ptr<FolderHold> try_hold(const ClusterPlace& place) override {
+    machine_.files.make_folders(place.folder);
+    return machine_.holds_refused-- > 0 ? nullptr : std::make_unique<FakeHold>();
+  }
+
+ private:
+  Machine& machine_;
+};
+
+Typed Machine::type(const std::vector<std::string>& args) {
+  Typed typed;
+  Shell shell{.env = {{"XDG_STATE_HOME", home}, {"HOME", "/h"}}};
+  shell.out = [&](std::string_view text) { typed.out += text; };
+  shell.err = [&](std::string_view text) { typed.err += text; };
+  shell.now = [] { return *parse_time("2026-11-15T04:00:00Z"); };
+  shell.asks = asks;
+  shell.read_line = [this] { return answer; };
+  shell.open_api = [this](const ClusterPlace&) { return std::make_unique<CannedApi>(head); };
+  shell.cluster_tools = [this] { return std::make_unique<FakeTools>(*this); };
+  typed.code = run_cli(args, shell);
+  return typed;
+}
+
+TEST(Up, WithoutAFileItStartsAHeadForThisMachine) {
+  Machine machine;
+  const Typed typed = machine.type({"up"});
+  EXPECT_EQ(typed.code, 0) << typed.err;
+  EXPECT_EQ(machine.identities, 1);
+  ASSERT_EQ(machine.daemons.started.size(), 1u);
+  const DaemonSpec& spec = machine.daemons.started[0];
+  EXPECT_EQ(spec.folder, machine.folder + "/head");
+  EXPECT_EQ(spec.argv, (Calls{"/bin/rubato", "head", "--dir", machine.folder}));
+  EXPECT_NE(typed.err.find("'local' is up with 1 node"), std::string::npos);
+  const std::string kept = machine.files.read(machine.folder + "/cluster.yaml").value_or("");
+  EXPECT_NE(kept.find("resources: {CPU: 8, GPU: 1}"), std::string::npos) << kept;
+}
+
+TEST(Up, TwiceChangesNothingAndSaysSo) {
+  Machine machine;
+  machine.type({"up"});
+  machine.open_folder();
+  const Typed again = machine.type({"up"});
+  EXPECT_EQ(again.code, 0);
+  EXPECT_EQ(machine.daemons.started.size(), 1u);
+  EXPECT_EQ(again.err, "nothing to change: 'local' is up with 1 node\n");
+}
+
+TEST(Up, ADryRunTouchesNothing) {
+  Machine machine;
+  const Typed fresh = machine.type({"up", "--dry-run"});
+  EXPECT_EQ(fresh.out, "would start the head of 'local'\n  + add 1 node machine (8 CPU, 1 GPU each)\n");
+  EXPECT_FALSE(std::filesystem::exists(machine.home));
+  machine.open_folder();
+  machine.daemons.alive.insert(machine.folder + "/head");
+  EXPECT_EQ(machine.type({"up", "-n"}).out, "  + add 1 machine node\n");
+  EXPECT_EQ(machine.applied(), 0u);
+}
+
+TEST(Up, AFilesMistakeIsFoundBeforeAnythingStarts) {
+  Machine machine;
+  std::filesystem::create_directories(machine.home);
+  const std::string file = machine.home + "/c.yaml";
+  std::ofstream(file) << "provider: {type: local}\nmax_worker: 3\n";
+  const Typed typed = machine.type({"up", file});
+  EXPECT_EQ(typed.code, 2);
+  EXPECT_NE(typed.err.find("c.yaml:"), std::string::npos);
+  EXPECT_TRUE(machine.daemons.started.empty());
+  EXPECT_EQ(machine.type({"up", "/no/such.yaml"}).code, 2);
+}
+
+TEST(Up, AFilesNameIsTheClusters) {
+  Machine machine;
+  std::filesystem::create_directories(machine.home);
+  const std::string file = machine.home + "/c.yaml";
+  std::ofstream(file) << "cluster_name: lab\nprovider: {type: local}\n"
+                         "available_node_types: {a: {resources: {CPU: 1}, min_workers: 1}}\n";
+  EXPECT_EQ(machine.type({"up", file}).code, 0);
+  EXPECT_EQ(machine.daemons.started.at(0).folder, machine.home + "/rubato/clusters/lab/head");
+  const Typed other = machine.type({"up", file, "--cluster", "zoo"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_NE(other.err.find("is the cluster 'lab', not 'zoo'"), std::string::npos);
+}
+
+TEST(Up, NodesThatDoNotComeAreNamedWithTheirReason) {
+  Machine machine;
+  machine.nodes("starting");
+  const Typed typed = machine.type({"up", "--timeout", "2"});
+  EXPECT_EQ(typed.code, 1);
+  EXPECT_NE(typed.err.find("0 of 1 node are up after 2.0s"), std::string::npos) << typed.err;
+  EXPECT_NE(typed.err.find("machine-1 is starting"), std::string::npos);
+  EXPECT_NE(typed.err.find("its agent has not called yet"), std::string::npos);
+}
+
+TEST(Up, AHeadThatDiesAtOnceShowsItsLastWords) {
+  Machine machine;
+  machine.daemons.stillborn = true;
+  machine.head.answers["GET //healthz"] = [](const ApiRequest&) -> json {
+    throw Error(ErrorCode::kUnavailable, "refused");
+  };
+  std::filesystem::create_directories(machine.folder + "/head");
+  std::ofstream(machine.folder + "/head/daemon.log") << "error: the disk is full\n";
+  const Typed typed = machine.type({"up"});
+  EXPECT_EQ(typed.code, 1);
+  EXPECT_NE(typed.err.find("ended as it started"), std::string::npos);
+  EXPECT_NE(typed.err.find("the disk is full"), std::string::npos);
+}
+
+TEST(Up, WaitsForAnotherUpAndSaysSo) {
+  Machine machine;
+  machine.holds_refused = 3;
+  const Typed typed = machine.type({"up"});
+  EXPECT_EQ(typed.code, 0);
+  EXPECT_NE(typed.err.find("waiting for another rubato up"), std::string::npos);
+}
+
+TEST(Up, AsksBeforeNodesAreTakenAway) {
+  Machine machine;
+  machine.open_folder();
+  machine.daemons.alive.insert(machine.folder + "/head");
+  machine.changes = json::array({{{"action", "remove"}, {"node_type", "small"}, {"count", 2}}});
+  machine.asks = true;
+  machine.answer = "n";
+  EXPECT_EQ(machine.type({"up"}).code, 1);
+  EXPECT_EQ(machine.applied(), 0u);
+  EXPECT_EQ(machine.type({"up", "-y"}).code, 0);
+  EXPECT_EQ(machine.applied(), 1u);
+}
+
+TEST(Up, TheStoreOfARunningHeadCannotBeChanged) {
+  Machine machine;
+  EXPECT_EQ(machine.type({"up", "--store", "etcd://a:2379"}).code, 0);
+  EXPECT_NE(machine.files.read(machine.folder + "/head/settings.json").value_or("").find("etcd://a:2379"),
+            std::string::npos);
+  machine.open_folder();
+  EXPECT_EQ(machine.type({"up", "--store", "etcd://a:2379"}).code, 0);
+  EXPECT_EQ(machine.type({"up", "--store", "etcd://b:2379"}).code, 2);
+  EXPECT_EQ(machine.type({"up", "--store", "redis://b"}).code, 2);
+}
+
+TEST(Down, EndsTheHeadAndKillsWhatItLeft) {
+  Machine machine;
+  machine.open_folder();
+  const std::string agent = machine.folder + "/nodes/machine-1";
+  std::filesystem::create_directories(agent);
+  machine.daemons.alive = {machine.folder + "/head", agent};
+  machine.head.answers["POST shutdown"] = [&](const ApiRequest&) {
+    machine.daemons.alive.erase(machine.folder + "/head");
+    return json::object();
+  };
+  const Typed typed = machine.type({"down", "-y"});
+  EXPECT_EQ(typed.code, 0) << typed.err;
+  EXPECT_TRUE(machine.daemons.alive.empty());
+  EXPECT_FALSE(std::filesystem::exists(agent));
+  EXPECT_FALSE(std::filesystem::exists(machine.folder + "/head/head.json"));
+  EXPECT_TRUE(std::filesystem::exists(machine.folder));
+}
+
+TEST(Down, AHeadThatIsDeadIsNoHindrance) {
+  Machine machine;
+  machine.open_folder();
+  const std::string agent = machine.folder + "/nodes/machine-1";
+  std::filesystem::create_directories(agent);
+  machine.daemons.alive = {agent};
+  EXPECT_EQ(machine.type({"down", "-y"}).code, 0);
+  EXPECT_TRUE(machine.daemons.alive.empty());
+  EXPECT_TRUE(machine.head.asked.empty());
+}
+
+TEST(Down, AHeadThatDoesNotAnswerOrEndIsKilled) {
+  Machine machine;
+  machine.open_folder();
+  machine.daemons.alive = {machine.folder + "/head"};
+  machine.head.reply("POST shutdown", json::object());
+  const Typed slow = machine.type({"down", "-y", "--timeout", "1"});
+  EXPECT_EQ(slow.code, 0);
+  EXPECT_NE(slow.err.find("it is killed"), std::string::npos);
+  EXPECT_TRUE(machine.daemons.alive.empty());
+}
+
+TEST(Down, AsksAndKeepsEverythingOnNo) {
+  Machine machine;
+  machine.open_folder();
+  machine.daemons.alive = {machine.folder + "/head"};
+  machine.asks = true;
+  machine.answer = "";
+  const Typed typed = machine.type({"down"});
+  EXPECT_EQ(typed.code, 1);
+  EXPECT_NE(typed.err.find("end 'local': 0 nodes, 1 unfinished job?"), std::string::npos) << typed.err;
+  EXPECT_FALSE(machine.daemons.alive.empty());
+}
+
+TEST(Down, PurgeLeavesNothing) {
+  Machine machine;
+  machine.open_folder();
+  EXPECT_EQ(machine.type({"down", "-y", "--purge"}).code, 0);
+  EXPECT_FALSE(std::filesystem::exists(machine.folder));
+  EXPECT_EQ(machine.type({"down"}).code, 1);
+}
+
+}  // namespace
+}  // namespace rubato::cli
