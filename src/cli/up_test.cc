@@ -37,7 +37,7 @@ class FakeDaemons final : public Daemons {
 
 // A machine with a home of its own, and the head that `up` finds or starts.
 struct Machine {
-  std::string home = ::testing::TempDir() + "/rubato_up_test";
+  std::string home = scratch("rubato_up_test");
   std::string folder = home + "/rubato/clusters/local";
   os::RealFiles files;
   FakeDaemons daemons;
