@@ -115,15 +115,17 @@ Task<void> LocalProvider::create(NodeOrder order) {
     file.gpus = free_gpus(rest, order.type.resources);
   }
   file.identity = settings_.issue(order.node, home);
+  const bool isolated = order.isolation == Isolation::kNetns;
+  // Loopback means another one in there.
+  if (isolated && is_loopback_host(file.head.host)) file.head.host = network_.bridge_address();
+  // Before the first wait: a node that is made meanwhile must not get the same address and GPUs.
+  world_.files.write_atomically(home + "/" + kAgentFileName, to_text(file));
   DaemonSpec daemon;
-  if (order.isolation == Isolation::kNetns) {
-    co_await network_.add(order.node, file.address);
+  if (isolated) {
     daemon.netns = network_.namespace_of(order.node);
     world_.files.write_atomically(home + "/netns", daemon.netns);
-    // Loopback means another one in there.
-    if (is_loopback_host(file.head.host)) file.head.host = network_.bridge_address();
+    co_await network_.add(order.node, file.address);
   }
-  world_.files.write_atomically(home + "/" + kAgentFileName, to_text(file));
 
   daemon.folder = home;
   daemon.argv = {settings_.program, "agent", "--dir", home};
