@@ -170,10 +170,13 @@ Task<void> LocalProvider::remove(NodeId node) {
                 "a process that waits for a device or a network disk cannot be killed; see `ps`");
   }
   if (has_namespace(node)) {
-    bool last = true;
+    co_await network_.remove(node, false);
+    // Nodes that go at once must not each take another for the last: who strikes itself off finds out.
+    world_.files.remove_tree(home + "/netns");
     const std::vector<NodeId> all = co_await list();
-    for (const NodeId& other : all) last = last && (other == node || !has_namespace(other));
-    co_await network_.remove(node, last);
+    if (std::ranges::none_of(all, [&](const NodeId& other) { return has_namespace(other); })) {
+      co_await network_.remove(node, true);
+    }
   }
   world_.files.remove_tree(home);
 }
