@@ -96,7 +96,9 @@ Task<void> LocalNetwork::add(NodeId node, std::string address) {
   const Words look{"link", "show", bridge_};
   if (const std::string absent = co_await try_ip(look); !absent.empty()) {
     const Words make{"link", "add", bridge_, "type", "bridge"};
-    co_await ip(make);
+    // Another node of the cluster may be making it too: that it is there is what counts.
+    const std::string problem = co_await try_ip(make);
+    if (!problem.empty() && !(co_await try_ip(look)).empty()) co_await ip(make);
   }
   const Words own{"addr", "replace", bridge_address() + "/24", "dev", bridge_};
   co_await ip(own);

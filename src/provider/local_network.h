@@ -20,6 +20,7 @@ class LocalNetwork {
   LocalNetwork(World& world, std::string cluster);
 
   std::string namespace_of(const NodeId& node) const;
+  const std::string& bridge() const { return bridge_; }
   std::string bridge_address() const { return subnet_ + "1"; }  // where the head is reached from the nodes
   std::string address(int number) const;                        // of the number-th node, 0 to 252
 

@@ -115,15 +115,17 @@ Task<void> LocalProvider::create(NodeOrder order) {
     file.gpus = free_gpus(rest, order.type.resources);
   }
   file.identity = settings_.issue(order.node, home);
+  const bool isolated = order.isolation == Isolation::kNetns;
+  // Loopback means another one in there.
+  if (isolated && is_loopback_host(file.head.host)) file.head.host = network_.bridge_address();
+  // Before the first wait: a node that is made meanwhile must not get the same address and GPUs.
+  world_.files.write_atomically(home + "/" + kAgentFileName, to_text(file));
   DaemonSpec daemon;
-  if (order.isolation == Isolation::kNetns) {
-    co_await network_.add(order.node, file.address);
+  if (isolated) {
     daemon.netns = network_.namespace_of(order.node);
     world_.files.write_atomically(home + "/netns", daemon.netns);
-    // Loopback means another one in there.
-    if (is_loopback_host(file.head.host)) file.head.host = network_.bridge_address();
+    co_await network_.add(order.node, file.address);
   }
-  world_.files.write_atomically(home + "/" + kAgentFileName, to_text(file));
 
   daemon.folder = home;
   daemon.argv = {settings_.program, "agent", "--dir", home};
@@ -168,10 +170,13 @@ Task<void> LocalProvider::remove(NodeId node) {
                 "a process that waits for a device or a network disk cannot be killed; see `ps`");
   }
   if (has_namespace(node)) {
-    bool last = true;
+    co_await network_.remove(node, false);
+    // Nodes that go at once must not each take another for the last: who strikes itself off finds out.
+    world_.files.remove_tree(home + "/netns");
     const std::vector<NodeId> all = co_await list();
-    for (const NodeId& other : all) last = last && (other == node || !has_namespace(other));
-    co_await network_.remove(node, last);
+    if (std::ranges::none_of(all, [&](const NodeId& other) { return has_namespace(other); })) {
+      co_await network_.remove(node, true);
+    }
   }
   world_.files.remove_tree(home);
 }

@@ -45,6 +45,31 @@ TEST(Cluster, RunsAJobToItsEnd) {
   EXPECT_TRUE(sound(cluster));
 }
 
+// A provider's answer that comes while an earlier one is being committed is not yet in the state: the call must not be
+// made again, or the agent that it started loses its network or its folder.
+TEST(Cluster, MakesAndRemovesEachNodeOnce) {
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    ClusterSim cluster(seed, 4);
+    cluster.start_head();
+    const auto all_up = [&] {
+      return cluster.head_up() && cluster.state().nodes.size() == 4 &&
+             std::ranges::all_of(cluster.state().nodes, [](const auto& n) { return n.second.phase == NodePhase::kUp; });
+    };
+    ASSERT_TRUE(cluster.run_until(all_up, 60s)) << cluster.story();
+    cluster.text = ClusterSim::cluster_text(1);
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.state().nodes.size() == 1; }, 60s)) << cluster.story();
+    std::map<std::pair<std::string, std::string>, int> times;
+    for (const auto& [offset, bytes] : cluster.journal.records()) {
+      const cluster::Record record = cluster::decode(offset, bytes);
+      if (const auto node = cluster::node_of(record.event))
+        ++times[{std::string(cluster::type_name(record.event)), node->value}];
+    }
+    for (const auto& [what, count] : times) {
+      EXPECT_EQ(count, 1) << "seed " << seed << ": " << what.first << " " << what.second << "\n" << cluster.story();
+    }
+  }
+}
+
 TEST(Cluster, GrowsWhenNodesCome) {
   ClusterSim cluster(2, 2, 4);
   cluster.behaviour = trains_for(60s);
