@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/completion.h"
 #include "cli/help.h"
+#include "cli/testing.h"
 #include "core/text.h"
 
 namespace rubato::cli {
@@ -102,7 +103,7 @@ TEST(Cli, VersionComesAsTextAndAsJson) {
 }
 
 TEST(Cli, RunHandsTheSpecToTheLauncherAndReturnsItsCode) {
-  const std::string script = ::testing::TempDir() + "/rubato_cli_test.py";
+  const std::string script = scratch("rubato_cli_test") + ".py";
   std::ofstream(script) << "pass\n";
   const Result result = type({"run", "--nproc-per-node", "2", script, "--x"}, {{"PET_MAX_RESTARTS", "3"}});
   std::filesystem::remove(script);

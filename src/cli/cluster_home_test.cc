@@ -50,7 +50,7 @@ TEST(ClusterHome, ANameNeverLeavesTheFolder) {
 }
 
 TEST(ClusterHome, ListsFoldersAndWhetherTheyAreOpen) {
-  const std::string folder = ::testing::TempDir() + "/rubato_clusters";
+  const std::string folder = scratch("rubato_clusters");
   std::filesystem::remove_all(folder);
   EXPECT_TRUE(list_clusters(folder).empty());
   std::filesystem::create_directories(folder + "/lab/head");

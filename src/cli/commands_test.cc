@@ -11,7 +11,7 @@
 namespace rubato::cli {
 
 Typed type_at(CannedHead& head, const std::vector<std::string>& args, const std::function<void(Shell&)>& change) {
-  const std::string home = ::testing::TempDir() + "/rubato_commands_test";
+  const std::string home = scratch("rubato_commands_test");
   std::filesystem::create_directories(home + "/rubato/clusters/local/head");
   std::ofstream(home + "/rubato/clusters/local/head/head.json") << "{}";
   Typed typed;
@@ -160,7 +160,7 @@ TEST(Events, AreFollowedFromTheLastOneThatWasShown) {
 
 // A folder with a script, and the head's side of an upload.
 struct SubmitBench {
-  std::string folder = ::testing::TempDir() + "/rubato_submit_test";
+  std::string folder = scratch("rubato_submit_test");
   CannedHead head;
   std::string hash;
   json submitted;

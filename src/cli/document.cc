@@ -1,7 +1,7 @@
 #include "cli/document.h"
 
 #include "cli/layout.h"
-#include "cli/times.h"
+#include "core/timestamp.h"
 
 namespace rubato::cli {
 namespace {

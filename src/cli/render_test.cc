@@ -5,7 +5,7 @@
 #include "cli/render_cluster.h"
 #include "cli/render_events.h"
 #include "cli/render_jobs.h"
-#include "cli/times.h"
+#include "core/timestamp.h"
 
 namespace rubato::cli {
 namespace {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <deque>
 #include <functional>
@@ -11,10 +12,15 @@
 
 #include "cli/api.h"
 #include "cli/cli.h"
-#include "cli/times.h"
 #include "core/error.h"
+#include "core/timestamp.h"
 
 namespace rubato::cli {
+
+// A path of this process's own: tests run side by side.
+inline std::string scratch(const std::string& name) {
+  return ::testing::TempDir() + "/" + name + "." + std::to_string(::getpid());
+}
 
 // Runs the function, which must throw a usage Error, and returns that.
 template <class Function>

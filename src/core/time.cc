@@ -37,9 +37,10 @@ std::string format_duration(Duration d) {
 }
 
 std::string format_time(WallTime t) {
-  const auto micros = t.time_since_epoch().count();
-  const std::time_t whole = static_cast<std::time_t>(micros / 1'000'000);
-  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(whole), micros % 1'000'000 / 1000);
+  const auto whole = std::chrono::floor<std::chrono::seconds>(t);
+  const auto rest = std::chrono::floor<std::chrono::milliseconds>(t - whole);
+  const std::time_t seconds = whole.time_since_epoch().count();
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(seconds), rest.count());
 }
 
 }  // namespace rubato

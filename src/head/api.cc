@@ -10,6 +10,7 @@
 #include "head/api_streams.h"
 #include "head/documents.h"
 #include "reconcile/nodes.h"
+#include "world/http_reply.h"
 
 namespace rubato::head {
 
@@ -102,10 +103,6 @@ const cluster::Node& find_node(const State& state, const std::string& id) {
   return it->second;
 }
 
-json error_document(std::string_view code, const std::string& message, const std::string& hint = {}) {
-  return {{"error", {{"code", code}, {"message", message}, {"where", ""}, {"hint", hint}}}};
-}
-
 }  // namespace
 
 Api::Api(World& world, Controller& controller, Metrics& metrics, std::string token)
@@ -168,17 +165,16 @@ Task<ServerReply> Api::handle(ServerRequest request) {
   }
   // Who has no token learns nothing of what there is.
   if (!authorized(request)) {
-    ServerReply refused = reply(
-        error_document("unauthorized", "a token is needed", "the cluster's folder has it in the file 'token'"), 401);
+    ServerReply refused =
+        error_reply(401, "unauthorized", "a token is needed", "", "the cluster's folder has it in the file 'token'");
     refused.headers["www-authenticate"] = "Bearer";
     co_return refused;
   }
-  if (path_known)
-    co_return reply(error_document("usage", fmt::format("{} is not possible on {}", request.method, request.path)),
-                    405);
-  co_return reply(error_document("not_found", fmt::format("there is nothing at {}", request.path),
-                                 "docs/openapi.yaml lists the paths"),
-                  404);
+  if (path_known) {
+    co_return error_reply(405, "usage", fmt::format("{} is not possible on {}", request.method, request.path));
+  }
+  co_return error_reply(404, "not_found", fmt::format("there is nothing at {}", request.path), "",
+                        "docs/openapi.yaml lists the paths");
 }
 
 Task<ServerReply> Api::healthz(Call) { co_return reply({{"ok", true}}); }

@@ -11,6 +11,7 @@
 
 #include "head/controller.h"
 #include "node/node_agent.h"
+#include "provider/fake_provider.h"
 #include "sim/journal.h"
 #include "sim/simulation.h"
 
@@ -18,54 +19,66 @@ namespace rubato::sim {
 
 inline constexpr uint16_t kHeadPort = 7000;
 
-// The provider's side of a cluster: which machine is which node. It outlives heads, as machines do.
+inline ChannelKey cluster_key(const std::string& name) {
+  ChannelKey key;
+  key.identity.use_tls = true;
+  key.identity.ca = "cluster";
+  key.identity.certificate = name;
+  return key;
+}
+
+// Which machine is which node, and the agents there. It outlives heads, as machines do.
 class SimMachines {
  public:
-  explicit SimMachines(Simulation& sim) : sim_(sim) {}
+  explicit SimMachines(Simulation& sim) : sim_(sim) {
+    made.create_delay = 200ms;
+    made.started = [this](const provider::NodeOrder& order) { start(order); };
+    made.removed = [this](const rubato::NodeId& node) { remove(node); };
+  }
 
-  Duration boot_min = 50ms, boot_max = 500ms;
-  int fail_creates = 0;  // so many of the next calls fail
+  provider::FakeProvider::Machines made;
 
-  // Idempotent, as providers are.
-  void create(const provider::NodeOrder& order) {
-    if (nodes_.contains(order.node)) return;
+  std::vector<rubato::NodeId> list() const {
+    std::vector<rubato::NodeId> ids;
+    for (const auto& [id, agent] : agents_) ids.push_back(id);
+    return ids;
+  }
+  int machine_of(const rubato::NodeId& node) const { return agents_.at(node).machine; }
+  SimProgram& agent(const rubato::NodeId& node) const { return *agents_.at(node).program; }
+
+ private:
+  struct Agent {
+    int machine = 0;
+    SimProgram* program = nullptr;
+  };
+
+  void start(const provider::NodeOrder& order) {
     for (int number = 2; number <= sim_.machines(); ++number) {
-      if (taken_.contains(number) || !sim_.machine(number).up()) continue;
+      const SimMachine& machine = sim_.machine(number);
+      if (taken_.contains(number) || !machine.up() || machine.frozen()) continue;
       taken_.insert(number);
-      nodes_[order.node] = Made{number, start_agent(number, order)};
+      const std::string address = sim_.machine(number).address();
+      SimProgram& program = sim_.machine(number).start(
+          "agent", [order, address](SimProgram& self) { return agent_main(self, order, address); });
+      agents_[order.node] = Agent{number, &program};
       return;
     }
+    made.nodes.erase(order.node);
     throw Error(ErrorCode::kUnavailable, "no machine is left");
   }
 
   // Killing from inside another program's turn would be too early: it is planned for this instant.
   void remove(const rubato::NodeId& node) {
-    const auto it = nodes_.find(node);
-    if (it == nodes_.end()) return;
-    const Made made = it->second;
-    nodes_.erase(it);
-    sim_.simulator.at(sim_.now(), [this, made] {
-      if (made.program->running()) made.program->kill();
-      if (!sim_.machine(made.machine).up()) sim_.machine(made.machine).reboot();
-      taken_.erase(made.machine);
+    const auto it = agents_.find(node);
+    if (it == agents_.end()) return;
+    const Agent agent = it->second;
+    agents_.erase(it);
+    sim_.simulator.at(sim_.now(), [this, agent] {
+      if (agent.program->running()) agent.program->kill();
+      if (!sim_.machine(agent.machine).up()) sim_.machine(agent.machine).reboot();
+      taken_.erase(agent.machine);
     });
   }
-
-  std::vector<rubato::NodeId> list() const {
-    std::vector<rubato::NodeId> ids;
-    for (const auto& [id, made] : nodes_) ids.push_back(id);
-    return ids;
-  }
-
-  int machine_of(const rubato::NodeId& node) const { return nodes_.at(node).machine; }
-  bool has(const rubato::NodeId& node) const { return nodes_.contains(node); }
-  SimProgram& agent(const rubato::NodeId& node) const { return *nodes_.at(node).program; }
-
- private:
-  struct Made {
-    int machine = 0;
-    SimProgram* program = nullptr;
-  };
 
   static Task<int> agent_main(SimProgram& self, provider::NodeOrder order, std::string address) {
     node::NodeSettings settings;
@@ -74,59 +87,16 @@ class SimMachines {
     settings.address = address;
     settings.folder = "/node/" + order.node.value;
     settings.resources = order.type.resources;
-    settings.key.identity.use_tls = true;
-    settings.key.identity.ca = "cluster";
-    settings.key.identity.certificate = "node/" + order.node.value;
+    settings.key = cluster_key("node/" + order.node.value);
     settings.python = "python3";
     settings.version = "test";
     node::NodeAgent agent(self.world(), std::move(settings), nullptr);
     co_return co_await agent.run();
   }
 
-  SimProgram* start_agent(int number, provider::NodeOrder order) {
-    const std::string address = sim_.machine(number).address();
-    return &sim_.machine(number).start("agent",
-                                       [order, address](SimProgram& self) { return agent_main(self, order, address); });
-  }
-
   Simulation& sim_;
-  std::map<rubato::NodeId, Made> nodes_;
+  std::map<rubato::NodeId, Agent> agents_;
   std::set<int> taken_;
-};
-
-// One head's handle on it.
-class SimProvider final : public provider::NodeProvider {
- public:
-  SimProvider(SimProgram& program, SimMachines& machines) : program_(program), machines_(machines) {}
-
-  Task<void> create(provider::NodeOrder order) override {
-    co_await delay();
-    if (machines_.fail_creates > 0) {
-      --machines_.fail_creates;
-      throw Error(ErrorCode::kUnavailable, "out of machines for now");
-    }
-    machines_.create(order);
-  }
-  Task<void> remove(rubato::NodeId node) override {
-    co_await delay();
-    machines_.remove(node);
-  }
-  Task<std::vector<rubato::NodeId>> list() override {
-    co_await delay();
-    co_return machines_.list();
-  }
-
- private:
-  Task<void> delay() {
-    const Duration span = machines_.boot_max - machines_.boot_min;
-    const Duration wait =
-        machines_.boot_min +
-        Duration(static_cast<int64_t>(program_.world().random.below(static_cast<uint64_t>(span.count()) + 1)));
-    co_await Sleep(program_.loop(), program_.loop().now() + wait);
-  }
-
-  SimProgram& program_;
-  SimMachines& machines_;
 };
 
 // What a person wants: repeated with the same request id until a head has it, as the command line does.
@@ -221,16 +191,13 @@ class ClusterSim {
   static Task<int> head_main(SimProgram& self, ClusterSim& cluster) {
     World& world = self.world();
     const std::unique_ptr<Journal> journal = co_await cluster.journal.open(self);
-    SimProvider provider(self, cluster.machines);
+    provider::FakeProvider provider(world.clock, cluster.machines.made);
     Metrics metrics;
     head::HeadSettings settings;
     settings.folder = "/cluster";
     settings.version = "test";
     settings.agents = Endpoint{cluster.sim.machine(1).address(), kHeadPort};
-    ChannelKey key;
-    key.identity.use_tls = true;
-    key.identity.ca = "cluster";
-    key.identity.certificate = "head";
+    const ChannelKey key = cluster_key("head");
     const std::unique_ptr<Listener> listener = world.network.listen(settings.agents, key, settings.heartbeat);
     head::Controller controller(world, *journal, provider, settings, metrics, Log());
     int code = 0;
