@@ -125,7 +125,9 @@ Task<void> Controller::turn() {
   const uint64_t covered = submitted_;
   const Instant began = world_.clock.now();
   reconcile::Decision decision = reconcile::decide(state_, observed_, take_happened(), world_.clock.wall());
-  metrics_.histogram("rubato_decision_seconds", "Time to decide one turn.", {0.0001, 0.001, 0.01, 0.05, 0.1, 0.5, 1, 5})
+  metrics_
+      .histogram("rubato_decision_seconds", "Time to decide one turn.",
+                 {0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5})
       .observe(to_seconds(world_.clock.now() - began));
   decided_ = true;
   wake_ = decision.wake;

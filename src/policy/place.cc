@@ -46,8 +46,8 @@ double weight(const JobSpec& spec, int workers) {
 // Jobs that ask for the same: what keeps one waiting keeps all of them, and is worked out once.
 struct SameDemand {
   bool operator()(const JobSpec* a, const JobSpec* b) const {
-    return std::tie(a->per_worker, a->workers_min, a->workers_max) <
-           std::tie(b->per_worker, b->workers_min, b->workers_max);
+    return std::tie(a->workers_min, a->workers_max, a->per_worker) <
+           std::tie(b->workers_min, b->workers_max, b->per_worker);
   }
 };
 struct Waiting {
@@ -201,34 +201,33 @@ void Placer::serve() {
   // By priority, then per owner the oldest first.
   struct Line {
     double* share;
-    std::vector<const Job*> jobs;
+    std::vector<std::pair<WallTime, const Job*>> jobs;  // the times beside them: sorting need not look at the jobs
   };
   std::map<int, std::map<std::string_view, Line>, std::greater<>> lines;
-  for (const auto& [id, job] : state_.jobs) {
-    if (job.phase == JobPhase::kQueued) lines[job.spec.priority][job.spec.owner].jobs.push_back(&job);
+  for (const auto& [id, job] : std::views::reverse(state_.jobs)) {
+    if (job.phase == JobPhase::kQueued) lines[job.spec.priority][job.spec.owner].jobs.emplace_back(job.submitted, &job);
   }
   for (auto& [priority, owners] : lines) {
     std::vector<Line> by_owner;
     std::set<std::tuple<double, WallTime, size_t>> turns;
     for (auto& [owner, line] : owners) {
-      std::ranges::sort(line.jobs, [](const Job* a, const Job* b) {
-        return std::tie(a->submitted, a->id) > std::tie(b->submitted, b->id);
-      });
+      // The oldest last. Of one time, the higher ids are already first.
+      std::ranges::stable_sort(line.jobs, std::greater<>{}, &std::pair<WallTime, const Job*>::first);
       line.share = &shares[std::string(owner)];
-      turns.emplace(*line.share, line.jobs.back()->submitted, by_owner.size());
+      turns.emplace(*line.share, line.jobs.back().first, by_owner.size());
       by_owner.push_back(std::move(line));
     }
     while (!turns.empty()) {
       const size_t index = std::get<2>(turns.extract(turns.begin()).value());
       Line& line = by_owner[index];
-      const Job& job = *line.jobs.back();
+      const Job& job = *line.jobs.back().second;
       line.jobs.pop_back();
       if (serve_one(job)) {
         *line.share += weight(job.spec, job.spec.workers_min);
       } else if (!starved_ && now_ - job.queued_since >= kStarvation && !waiting(job).limits) {
         starved_ = &job;
       }
-      if (!line.jobs.empty()) turns.emplace(*line.share, line.jobs.back()->submitted, index);
+      if (!line.jobs.empty()) turns.emplace(*line.share, line.jobs.back().first, index);
     }
   }
 }
