@@ -5,6 +5,7 @@ usage: ddp_train.py FOLDER STEPS PACE     train; PACE is a pause in seconds afte
 
 Every step sees all rows, shared out over the ranks, so the final loss depends neither on the world size nor on where
 the training was interrupted, provided that it resumes from what it saved: the momentum makes lost state visible.
+FOLDER may name variables: '$RUBATO_OUTPUT'.
 FOLDER/checkpoint is the saved state, FOLDER/workers.jsonl tells of starts and steps, FOLDER/result.json of the end.
 """
 import datetime
@@ -83,4 +84,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "--reference":
         print(reference(int(sys.argv[2])))
     else:
-        train(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
+        train(os.path.expandvars(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
