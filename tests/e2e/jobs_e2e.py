@@ -1,14 +1,12 @@
 """`rubato submit` and what follows: programs, packages, logs, ends, the queue, and what is told of it all."""
 import json
 import os
-import re
 import signal
 import subprocess
 import tarfile
-import time
 
 import cluster_harness
-from cluster_harness import alive, cluster_text
+from cluster_harness import cluster_text
 from harness import SCRIPTS, wait_until
 
 TOOL = SCRIPTS / "job_tool.py"
@@ -88,7 +86,7 @@ class Programs(cluster_harness.ClusterCase):
         self.rubato("fetch", "maker", "got")
         self.assertEqual((self.folder / "got/deep/model.bin").read_bytes(), bytes(range(256)) * 5000)
         self.assertEqual(os.readlink(self.folder / "got/latest"), "deep/model.bin")
-        self.rubato("fetch", "maker", "got", code=2)
+        self.rubato("fetch", "maker", "got", code=1)
         self.rubato("fetch", "maker", "got", "--force")
         self.rubato("fetch", "nobody", "other", code=1)
         self.assertFalse((self.folder / "other").exists())
@@ -208,7 +206,7 @@ class Ends(cluster_harness.ClusterCase):
         self.up(ONE)
         job = self.submit_steps("--timeout", "1s", "--grace", "1s")
         detail = self.wait_for_job(job, "failed", "stopped")
-        self.assertIn("1s", json.dumps([detail["reason"], detail.get("exit")]))
+        self.assertIn("timeout", detail["reason"])
         for line in self.steps():
             self.assert_gone(line["pid"])
 
@@ -264,15 +262,21 @@ class Queue(cluster_harness.ClusterCase):
         self.assertEqual(self.ran([running, low, middle, high]), [running, high, middle, low])
 
     def test_owners_take_turns(self):
-        self.up(ONE)
-        running = self.submit_steps(env={"USER": "greedy"})
-        self.wait_for_workers(1)
+        """A free place goes to the owner who uses least, not to who asked first."""
+        self.up(cluster_text(small=(1, 2, 2)))
+        first, second = self.folder / "first", self.folder / "second"
+        running = []
+        for where in (first, second):
+            where.mkdir()
+            running.append(self.submit_steps(where=where, env={"USER": "greedy"}))
+            self.wait_for_workers_of(running[-1], 1)
         greedy = [self.submit(TOOL, "say", 1, env={"USER": "greedy"}) for _ in range(3)]
         modest = self.submit(TOOL, "say", 1, env={"USER": "modest"})
-        self.order("finish")
-        order = self.ran([running, *greedy, modest])
-        self.assertLess(order.index(modest), 2 + 1, order)
-        self.assertEqual([job for job in order if job in greedy], greedy)
+        (first / "finish").touch()
+        order = self.ran([running[0], *greedy, modest])
+        self.assertEqual(order, [running[0], modest, *greedy])
+        (second / "finish").touch()
+        self.wait_for_job(running[1], "succeeded")
 
     def test_an_elastic_job_makes_room(self):
         self.up(cluster_text(small=(1, 3, 3)))
@@ -287,7 +291,7 @@ class Queue(cluster_harness.ClusterCase):
         self.assertEqual(self.wait_for_job(elastic, "succeeded")["restarts_used"], 0)
 
     def test_why_names_the_limit(self):
-        self.up(cluster_text(small=(1, 1, 2)))
+        self.up(cluster_text(small=(1, 2, 2)))
         job = self.submit_steps("--workers", "3", "--name", "large")
         why = wait_until(lambda: (lambda why: why if why["against"] else None)(self.json("why", "large")), "a reason")
         self.assertEqual(why["phase"], "queued")
@@ -295,19 +299,10 @@ class Queue(cluster_harness.ClusterCase):
         shown = self.rubato("why", job).stdout
         for words in ("3 workers", "cluster.yaml:7:18", "rubato up"):
             self.assertIn(words, shown)
-        self.up(cluster_text(small=(1, 1, 3)))
+        self.up(cluster_text(small=(1, 3, 3)))
         self.wait_for_workers_of(job, 3)
         self.assertIn("running", self.rubato("why", job).stdout)
         self.assertIn("small-1", self.rubato("why", "small-1").stdout)
-        self.order("finish")
-        self.wait_for_job(job, "succeeded")
-
-    def test_nodes_come_and_go_with_the_jobs(self):
-        """Between min_workers and max_workers the queue decides how many nodes there are."""
-        self.up(cluster_text(small=(1, 1, 3)))
-        job = self.submit_steps("--workers", "3")
-        self.wait_for_workers_of(job, 3)
-        self.assertEqual(len(self.nodes()), 3)
         self.order("finish")
         self.wait_for_job(job, "succeeded")
 
