@@ -212,7 +212,7 @@ void ErrandRunner::start_workers() {
   no_start_.reset();
   try {
     // AdaptDL makes files in its folder, but not the folder.
-    if (!errand_.output.empty()) parts_.world.files.make_folders(errand_.output + "/checkpoint");
+    if (!errand_.output.empty()) parts_.world.files.make_folders(errand_.output + "/" + std::string(kAdaptdlFolder));
     Devices::Share devices = parts_.devices.take(errand_.workers, errand_.spec.per_worker.of(kGpu));
     agent::WorkerGroup::Setup setup = make_setup(devices.visible());
     LaunchSpec spec = launch_spec(errand_);

@@ -32,6 +32,15 @@ bool harmless(const NodeId& node) {
          std::ranges::all_of(node.value, fine);
 }
 
+// The machine's name leads to an address outside of the namespace, or to loopback: the libraries that would go by it
+// are told the interface instead.
+void use_interface(std::vector<std::string>& env, std::string_view interface) {
+  for (const std::string_view name : {"GLOO_SOCKET_IFNAME=", "NCCL_SOCKET_IFNAME=", "TP_SOCKET_IFNAME="}) {
+    std::erase_if(env, [&](const std::string& entry) { return entry.starts_with(name); });
+    env.push_back(fmt::format("{}{}", name, interface));
+  }
+}
+
 }  // namespace
 
 LocalProvider::LocalProvider(World& world, Daemons& daemons, LocalSettings settings)
@@ -115,14 +124,16 @@ Task<void> LocalProvider::create(NodeOrder order) {
     file.gpus = free_gpus(rest, order.type.resources);
   }
   file.identity = settings_.issue(order.node, home);
-  const bool isolated = order.isolation == Isolation::kNetns;
-  // Loopback means another one in there.
-  if (isolated && is_loopback_host(file.head.host)) file.head.host = network_.bridge_address();
-  // Before the first wait: a node that is made meanwhile must not get the same address and GPUs.
-  world_.files.write_atomically(home + "/" + kAgentFileName, to_text(file));
   DaemonSpec daemon;
-  if (isolated) {
+  if (order.isolation == Isolation::kNetns) {
     daemon.netns = network_.namespace_of(order.node);
+    // Loopback means another one in there.
+    if (is_loopback_host(file.head.host)) file.head.host = network_.bridge_address();
+  }
+  // Before anything is awaited: a node that is created meanwhile must see that the address and the GPUs are taken, and
+  // one that is removed meanwhile that the bridge is needed.
+  world_.files.write_atomically(home + "/" + kAgentFileName, to_text(file));
+  if (!daemon.netns.empty()) {
     world_.files.write_atomically(home + "/netns", daemon.netns);
     co_await network_.add(order.node, file.address);
   }
@@ -130,6 +141,7 @@ Task<void> LocalProvider::create(NodeOrder order) {
   daemon.folder = home;
   daemon.argv = {settings_.program, "agent", "--dir", home};
   daemon.env = settings_.env;
+  if (!daemon.netns.empty()) use_interface(daemon.env, LocalNetwork::kInterface);
   if (!file.gpus.empty()) {
     std::erase_if(daemon.env, [](const std::string& entry) { return entry.starts_with("CUDA_VISIBLE_DEVICES="); });
     daemon.env.push_back("CUDA_VISIBLE_DEVICES=" + join(file.gpus, ","));
@@ -169,16 +181,15 @@ Task<void> LocalProvider::remove(NodeId node) {
     throw Error(ErrorCode::kUnavailable, fmt::format("the agent of node {} does not die", node.value), home,
                 "a process that waits for a device or a network disk cannot be killed; see `ps`");
   }
-  if (has_namespace(node)) {
-    co_await network_.remove(node, false);
-    // Nodes that go at once must not each take another for the last: who strikes itself off finds out.
-    world_.files.remove_tree(home + "/netns");
-    const std::vector<NodeId> all = co_await list();
-    if (std::ranges::none_of(all, [&](const NodeId& other) { return has_namespace(other); })) {
-      co_await network_.remove(node, true);
-    }
-  }
+  const bool had_namespace = has_namespace(node);
+  if (had_namespace) co_await network_.remove(node);
   world_.files.remove_tree(home);
+  if (!had_namespace) co_return;
+  // Asked last: of several nodes that are removed at once, one finds that no other is left.
+  const std::vector<NodeId> rest = co_await list();
+  if (std::ranges::none_of(rest, [&](const NodeId& other) { return has_namespace(other); })) {
+    co_await network_.remove_bridge();
+  }
 }
 
 }  // namespace rubato::provider
