@@ -59,7 +59,7 @@ Task<void> Controller::recover() {
 }
 
 Task<void> Controller::run(Listener& listener) {
-  scope_.spawn(sessions_.serve(listener, state_.epoch));
+  scope_.spawn(serve_agents(listener));
   co_await machines_.sweep(state_);
   scope_.spawn(decide_and_act());
   while (!finished() && !failure_) co_await changed_.wait();
@@ -80,6 +80,18 @@ Task<void> Controller::decide_and_act() {
   } catch (const Error& error) {
     // Without its journal a head can decide nothing; agents keep their workers going.
     failure_ = error;
+  } catch (const std::exception& error) {
+    failure_ = Error(ErrorCode::kFailed, fmt::format("the head cannot go on: {}", error.what()));
+  }
+  changed_.notify();
+}
+
+// A head that agents cannot reach must not look alive.
+Task<void> Controller::serve_agents(Listener& listener) {
+  try {
+    co_await sessions_.serve(listener, state_.epoch);
+  } catch (const std::exception& error) {
+    failure_ = Error(ErrorCode::kFailed, fmt::format("no more agents can be served: {}", error.what()));
   }
   changed_.notify();
 }
@@ -168,7 +180,15 @@ std::set<NodeId> Controller::concerned(const std::vector<Record>& records) {
 }
 
 void Controller::act(const std::vector<Record>& records) {
-  for (const NodeId& node : concerned(records)) {
+  for (const Record& record : records) {
+    // Its connection may have ended while this was decided, when there was no node yet to miss it.
+    const auto* joined = std::get_if<cluster::NodeJoined>(&record.event);
+    if (joined && !sessions_.connected(joined->node)) absent_[joined->node] = world_.clock.now() + kReconnectWindow;
+  }
+  std::set<NodeId> nodes = concerned(records);
+  nodes.merge(owed_);
+  owed_.clear();
+  for (const NodeId& node : nodes) {
     const auto it = state_.nodes.find(node);
     const bool unwanted =
         it == state_.nodes.end() || it->second.phase == NodePhase::kRemoving || it->second.phase == NodePhase::kLost;
@@ -220,7 +240,6 @@ std::optional<std::string> Controller::refuse(const elastic::Hello& hello) {
   }
   if (!node.agent.value.empty() && node.agent != hello.agent)
     return fmt::format("another agent has joined as node '{}'", hello.node.value);
-  if (hello.head_epoch > state_.epoch) return "it has obeyed a newer head";
   return std::nullopt;
 }
 
@@ -237,6 +256,12 @@ void Controller::connected(const elastic::Hello& hello) {
     tell(std::move(joined));
   }
   reported(hello.node, hello.errands);
+  // The state may be ahead of the journal: what it says now is for act() to send.
+  if (committing_) {
+    owed_.insert(hello.node);
+  } else {
+    sessions_.send_orders(hello.node);
+  }
 }
 
 void Controller::reported(const NodeId& node, std::vector<elastic::ErrandReport> errands) {

@@ -74,6 +74,7 @@ class Controller final : public SessionHost {
  private:
   void tell(cluster::Event event);
   Task<void> decide_and_act();
+  Task<void> serve_agents(Listener& listener);
   Task<void> turn();
   std::vector<cluster::Event> take_happened();
   std::optional<Instant> next_turn() const;
@@ -98,6 +99,7 @@ class Controller final : public SessionHost {
   std::map<NodeId, std::vector<elastic::ErrandReport>> reports_;  // not looked at yet
   std::map<NodeId, Instant> absent_;                              // when a node that is not connected is given up
   std::map<JobId, std::set<NodeId>> told_;                        // who has an errand of a job
+  std::set<NodeId> owed_;  // connected while a commit was under way: they get their orders after it
   cluster::Wake wake_;
   bool decided_ = false;
   bool committing_ = false;

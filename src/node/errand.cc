@@ -39,7 +39,7 @@ ErrandRunner::Group::Group(NodeParts& parts, LaunchSpec spec_in, agent::WorkerGr
 ErrandRunner::ErrandRunner(NodeParts& parts, JobId job)
     : parts_(parts),
       job_(std::move(job)),
-      log_(parts.world, parts.settings.folder + "/spool/" + job_.value, parts.stir),
+      log_(parts.world, parts.settings.folder + "/spool/" + job_.value, parts.stir, parts.first_sequence),
       scope_(parts.world.clock.loop()) {
   errand_.job = job_;
   errand_.phase = Phase::kEnded;

@@ -47,8 +47,8 @@ std::optional<elastic::LogLine> read_record(std::string_view bytes, size_t& size
 
 }  // namespace
 
-LogSpool::LogSpool(World& world, std::string folder, std::function<void()> on_lines)
-    : world_(world), folder_(std::move(folder)), on_lines_(std::move(on_lines)) {
+LogSpool::LogSpool(World& world, std::string folder, std::function<void()> on_lines, uint64_t first_sequence)
+    : world_(world), folder_(std::move(folder)), on_lines_(std::move(on_lines)), next_sequence_(first_sequence) {
   world_.files.make_folders(folder_);
   adopt();
 }

@@ -82,7 +82,11 @@ Task<int> NodeAgent::run() {
   while (true) {
     stirred_ = false;
     for (const auto& [job, errand] : runners_) errand->follow();
-    std::erase_if(runners_, [](const auto& entry) { return entry.second->forgotten(); });
+    std::erase_if(runners_, [this](const auto& entry) {
+      if (!entry.second->forgotten()) return false;
+      parts_.first_sequence = std::max(parts_.first_sequence, entry.second->log().next_sequence());
+      return true;
+    });
     if (over()) break;
     changed_.notify();
     while (!stirred_) {

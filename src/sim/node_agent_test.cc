@@ -242,6 +242,23 @@ TEST_F(NodeAgentTest, LinesAreSentAgainToTheNextHeadAndNoneIsLost) {
   EXPECT_GT(head.duplicates, 0u);
 }
 
+TEST_F(NodeAgentTest, LinesOfAJobThatComesBackAreNotTakenForOldOnes) {
+  model.output = numbered(10);
+  use(model);
+  ASSERT_TRUE(cluster.run_generation(1, 1));
+  sim.simulator.run_for(10s);
+  // It shrinks away from this node, all of it is forgotten here, and then it grows again.
+  head.order("n-1", cluster.errand(Phase::kEnded, 1));
+  ASSERT_TRUE(head.await("n-1", ErrandState::kGone, 1));
+  head.forget("n-1", "j-1");
+  sim.simulator.run_for(3s);
+  ASSERT_EQ((head.lines[{"n-1", "j-1"}].size()), 10u);
+  ASSERT_TRUE(cluster.run_generation(2, 1));
+  sim.simulator.run_for(10s);
+  EXPECT_EQ((head.lines[{"n-1", "j-1"}].size()), 20u);
+  EXPECT_EQ(head.duplicates, 0u);
+}
+
 TEST_F(NodeAgentTest, SpooledLinesSurviveTheAgentAndItsWorkersDoNot) {
   model.output = numbered(10);
   use(model);
