@@ -20,6 +20,9 @@ namespace {
 constexpr Duration kTryAgain = 5s;
 // As a shell says "command not found": no worker was there to end with a code of its own.
 constexpr int kNotStarted = 127;
+// Enough for a Python traceback of moderate depth.
+constexpr size_t kLastWords = 30;
+constexpr size_t kLastWordBytes = 500;
 
 std::string words(const Error& error) {
   std::string text = error.message;
@@ -199,7 +202,9 @@ agent::WorkerGroup::Setup ErrandRunner::make_setup(const std::string& visible_de
   setup.cwd = folder() + "/work";
   setup.own_variables = own_variables;
   const Generation generation = errand_.generation;
+  last_words_.clear();
   setup.lines = [this, generation](int rank, bool is_stderr, std::string line) {
+    if (is_stderr) remember(rank, line);
     log_.add(generation, rank, is_stderr, std::move(line));
   };
   return setup;
@@ -288,9 +293,24 @@ std::vector<elastic::Failure> ErrandRunner::failures() const {
   std::vector<elastic::Failure> list;
   if (no_start_) list = {*no_start_};
   if (!no_start_ && group_) list = group_->workers.failures();
-  // Several nodes may be one machine: the node's name says more.
-  for (elastic::Failure& failure : list) failure.host = parts_.settings.node.value;
+  for (elastic::Failure& failure : list) {
+    // Several nodes may be one machine: the node's name says more.
+    failure.host = parts_.settings.node.value;
+    // A script without torch's @record leaves no error file, but Python has printed why it ended.
+    const auto words = last_words_.find(failure.rank);
+    if (failure.message.empty() && failure.traceback.empty() && words != last_words_.end()) {
+      failure.message = words->second.back();
+      failure.traceback = join(words->second, "\n");
+    }
+  }
   return list;
+}
+
+void ErrandRunner::remember(int rank, const std::string& line) {
+  if (trim(line).empty()) return;
+  std::deque<std::string>& words = last_words_[rank];
+  words.push_back(line.substr(0, kLastWordBytes));
+  if (words.size() > kLastWords) words.pop_front();
 }
 
 }  // namespace rubato::node

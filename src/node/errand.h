@@ -7,7 +7,9 @@
 // Each step looks at what is, never at how it came about: an errand may be repeated, skipped or taken back at any time.
 #pragma once
 
+#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -78,6 +80,7 @@ class ErrandRunner {
   void settle_log();
   elastic::ErrandReport running_report(elastic::ErrandReport report);
   std::vector<elastic::Failure> failures() const;
+  void remember(int rank, const std::string& line);
   const std::string& python() const;
   std::string folder() const { return parts_.settings.folder + "/jobs/" + job_.value; }
 
@@ -94,7 +97,8 @@ class ErrandRunner {
   Generation started_ = 0;                    // the newest generation that was tried
   std::optional<elastic::Failure> no_start_;  // of that generation
   std::vector<std::string> forced_;
-  bool settled_ = false;  // the log knows that the workers have ended
+  std::map<int, std::deque<std::string>> last_words_;  // on standard error, by rank: why a worker ended
+  bool settled_ = false;                               // the log knows that the workers have ended
   bool gone_ = false;
   std::unique_ptr<Group> group_;
   Scope scope_;

@@ -162,7 +162,7 @@ TEST(HeadSessions, AnAgentThatIsGoneBeforeItsJoinIsDurableIsMissed) {
   cluster.start_head();
   const auto requested_in_mind = [&] { return cluster.head_up() && cluster.state().nodes.contains(kFirst); };
   ASSERT_TRUE(cluster.run_until(requested_in_mind, 60s));
-  cluster.machines.boot_min = cluster.machines.boot_max = 60s;
+  cluster.machines.made.create_delay = 5s;
   HandAgent agent;
   agent.node = kFirst;
   agent.hello.agent = AgentId{"short-lived"};
