@@ -22,8 +22,8 @@ using nlohmann::json;
 
 constexpr int kNodes = 1'000;
 constexpr int kQueued = 10'000;
-constexpr int kRounds = 400;      // of the steady phase
-constexpr int kSubmitters = 64;   // clients at once
+constexpr int kRounds = 400;     // of the steady phase
+constexpr int kSubmitters = 64;  // clients at once
 constexpr Duration kHeartbeat = 3s;
 // What a person calls a transition of a job; records about waiting are not among them.
 constexpr const char* kTransitions[] = {"job-submitted", "job-placed", "job-started", "seat-done", "job-ended"};
@@ -152,7 +152,8 @@ class PipeAgent {
 
 class PipeProvider final : public provider::NodeProvider {
  public:
-  PipeProvider(os::Runtime& runtime, PipeListener& listener) : runtime_(runtime), listener_(listener), scope_(runtime) {}
+  PipeProvider(os::Runtime& runtime, PipeListener& listener)
+      : runtime_(runtime), listener_(listener), scope_(runtime) {}
 
   Task<void> create(provider::NodeOrder order) override {
     std::unique_ptr<PipeAgent>& agent = agents[order.node];
@@ -262,7 +263,8 @@ class Bench {
   double transitions() {
     double sum = 0;
     for (const char* type : kTransitions)
-      sum += metrics_.counter("rubato_events_total", "Records committed to the journal, by type.", {{"type", type}}).value();
+      sum += metrics_.counter("rubato_events_total", "Records committed to the journal, by type.", {{"type", type}})
+                 .value();
     return sum;
   }
 
@@ -301,9 +303,8 @@ class Bench {
     co_await clients.join();
     const double took_s = since(begin);
     co_await until([this] {
-      return std::ranges::all_of(state().active, [this](const JobId& id) {
-        return state().jobs.at(id).phase == cluster::JobPhase::kRunning;
-      });
+      return std::ranges::all_of(
+          state().active, [this](const JobId& id) { return state().jobs.at(id).phase == cluster::JobPhase::kRunning; });
     });
     result["queued"] = state().queued.size();
     result["running"] = state().active.size();

@@ -58,6 +58,8 @@ class Controller final : public SessionHost {
   PackageStore& packages() { return packages_; }
   const HeadSettings& settings() const { return settings_; }
   WallTime now() const { return std::max(world_.clock.wall(), state_.time); }
+  // What is kept beside the state, for jobs and nodes; it must not grow with time.
+  size_t remembered() const { return reports_.size() + absent_.size() + told_.size() + observed_.ready.size(); }
   // A job with this request id that is still on its way to the journal.
   std::optional<JobId> pending_request(const std::string& request_id) const;
 

@@ -30,6 +30,8 @@ class JobLogs {
     grown_.notify();
   }
 
+  size_t open_files() const { return open_.size(); }
+
   std::string path(const JobId& job) const;
   Event& grown() { return grown_; }
 

@@ -53,7 +53,8 @@ struct SameDemand {
 struct Waiting {
   std::optional<Reasons> limits;  // it would not fit if it had the cluster to itself
   Reasons behind, starved;        // it fits, but not now
-  int* blocked = nullptr;         // the fewest workers of this size that found no room
+  uint64_t limits_digest = 0, behind_digest = 0;
+  int* blocked = nullptr;  // the fewest workers of this size that found no room
 };
 
 class Placer {
@@ -87,7 +88,8 @@ class Placer {
   std::set<NodeId> shunned_now(const Job& job);
   Waiting& waiting(const Job& job);
   int64_t room_when_empty(const Resources& each);
-  void hold(const Job& job, const Reasons& reasons);
+  void hold(const Job& job, const Reasons& reasons, uint64_t digest);
+  void hold(const Job& job, const Reasons& reasons) { hold(job, reasons, cluster::digest(reasons)); }
   void grow();
   bool may_grow(const Job& job);
   std::vector<cluster::Event> finish();
@@ -240,9 +242,11 @@ Waiting& Placer::waiting(const Job& job) {
   waiting.behind.wanted = waiting.starved.wanted = wanted(job.spec);
   waiting.behind.against.push_back({"no room, and other jobs come first", ""});
   waiting.behind.changes.push_back("jobs before it start or end; rubato jobs shows the queue");
+  waiting.behind_digest = cluster::digest(waiting.behind);
   waiting.starved.changes.push_back("that job starts");
   const int64_t room = room_when_empty(job.spec.per_worker);
   if (room < job.spec.workers_min) waiting.limits = why_too_few(state_, job.spec, room, board_);
+  if (waiting.limits) waiting.limits_digest = cluster::digest(*waiting.limits);
   return waiting;
 }
 
@@ -268,7 +272,7 @@ bool Placer::serve_one(const Job& job) {
     return true;
   }
   if (waits.limits) {
-    hold(job, *waits.limits);
+    hold(job, *waits.limits, waits.limits_digest);
     return false;
   }
   if (starved_ && explained_ < kExplainedMax) {
@@ -279,7 +283,7 @@ bool Placer::serve_one(const Job& job) {
     return false;
   }
   if (hopeless || explained_ >= kExplainedMax) {
-    hold(job, waits.behind);
+    hold(job, waits.behind, waits.behind_digest);
     return false;
   }
   ++explained_;
@@ -371,9 +375,9 @@ bool Placer::make_room(const Job& job) {
 
 // Numbers in reasons change all the time; what stands against a job seldom does. In a long queue nobody reads them all,
 // and each is a record: the more jobs wait, the seldomer they are told.
-void Placer::hold(const Job& job, const Reasons& reasons) {
+void Placer::hold(const Job& job, const Reasons& reasons, uint64_t digest) {
   if (job.decided != 0 && job.phase == JobPhase::kQueued) {
-    if (job.reasons == reasons) return;
+    if (job.reasons_digest == digest) return;
     const int64_t crowd = static_cast<int64_t>(state_.queued.size() / kCrowd);
     const bool same_kind = job.reasons.against.size() == reasons.against.size();
     // All at the same ticks: one decision serves them all.

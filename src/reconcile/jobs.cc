@@ -115,6 +115,7 @@ std::vector<Event> advance_jobs(const State& state, const Observed& observed, Wa
   // Queued jobs as well: one that ran and waits again has its timeout.
   for (const auto& [id, job] : state.jobs) {
     if (cluster::ended(job.phase)) continue;
+    if (job.phase == JobPhase::kQueued && job.started == WallTime{} && !state.shutting_down) continue;
     if (std::optional<Event> event = advance_job(state, observed, job, now, wake)) events.push_back(std::move(*event));
   }
   return events;
