@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "world/trees.h"
 
 namespace rubato::provider {
 
@@ -173,7 +174,7 @@ Task<void> LocalProvider::remove(NodeId node) {
     for (const NodeId& other : all) last = last && (other == node || !has_namespace(other));
     co_await network_.remove(node, last);
   }
-  world_.files.remove_tree(home);
+  co_await remove_in_turns(world_, home);
 }
 
 }  // namespace rubato::provider
