@@ -39,8 +39,15 @@ void Controller::tell(cluster::Event event) {
   changed_.notify();
 }
 
+WallTime Controller::now() const {
+  const auto since = std::chrono::floor<WallTime::duration>(world_.clock.now() - anchor_at_);
+  return std::max(world_.clock.wall(), anchor_wall_ + since);
+}
+
 Task<void> Controller::recover() {
   state_ = co_await history_.recover();
+  anchor_wall_ = state_.time;
+  anchor_at_ = world_.clock.now();
   cluster::HeadStarted started;
   started.epoch = state_.epoch + 1;
   started.version = settings_.version;
@@ -136,7 +143,9 @@ std::vector<cluster::Event> Controller::take_happened() {
 Task<void> Controller::turn() {
   const uint64_t covered = submitted_;
   const Instant began = world_.clock.now();
-  reconcile::Decision decision = reconcile::decide(state_, observed_, take_happened(), world_.clock.wall());
+  anchor_wall_ = now();
+  anchor_at_ = began;
+  reconcile::Decision decision = reconcile::decide(state_, observed_, take_happened(), anchor_wall_);
   metrics_
       .histogram("rubato_decision_seconds", "Time to decide one turn.",
                  {0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5})

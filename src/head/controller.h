@@ -57,7 +57,9 @@ class Controller final : public SessionHost {
   JobLogs& logs() { return logs_; }
   PackageStore& packages() { return packages_; }
   const HeadSettings& settings() const { return settings_; }
-  WallTime now() const { return std::max(world_.clock.wall(), state_.time); }
+  // The wall clock, but when that is set back this one goes on from where it was: deadlines are in its time, and would
+  // not come for hours.
+  WallTime now() const;
   // What is kept beside the state, for jobs and nodes; it must not grow with time.
   size_t remembered() const { return reports_.size() + absent_.size() + told_.size() + observed_.ready.size(); }
   // A job with this request id that is still on its way to the journal.
@@ -95,6 +97,8 @@ class Controller final : public SessionHost {
   PackageStore packages_;
   Machines machines_;
 
+  WallTime anchor_wall_{};  // now() was at least this
+  Instant anchor_at_{};     // at this instant
   cluster::State state_;
   cluster::Observed observed_;
   std::vector<cluster::Event> happened_;

@@ -146,7 +146,7 @@ void ErrandRunner::follow_ended() {
   // A head that has forgotten the job does not want its lines either.
   if (!abandoned_ && (gone_ || !log_.all_sent())) return;
   group_.reset();
-  parts_.world.files.remove_tree(folder());
+  parts_.discard(folder());
   prepared_ = false;
   if (abandoned_) log_.remove();
   gone_ = true;

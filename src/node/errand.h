@@ -34,6 +34,7 @@ struct NodeParts {
   // One interpreter is kept warm on a node: prewarm() makes it this job's, whose program is there by now.
   std::function<void(const elastic::Errand&, const std::string& python, const std::string& work)> prewarm;
   std::function<bool(const JobId&)> is_warm_for;
+  std::function<void(const std::string& folder)> discard;  // it is out of the way at once, and removed bit by bit
   uint64_t first_sequence = 1;  // of the lines of a job that is new here: above those of all that were forgotten
 };
 

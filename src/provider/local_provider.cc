@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "world/trees.h"
 
 namespace rubato::provider {
 
@@ -183,7 +184,7 @@ Task<void> LocalProvider::remove(NodeId node) {
   }
   const bool had_namespace = has_namespace(node);
   if (had_namespace) co_await network_.remove(node);
-  world_.files.remove_tree(home);
+  co_await remove_in_turns(world_, home);
   if (!had_namespace) co_return;
   // Asked last: of several nodes that are removed at once, one finds that no other is left.
   const std::vector<NodeId> rest = co_await list();

@@ -217,6 +217,19 @@ TEST(Cluster, KillsWorkersThatDoNotSaveInTime) {
   EXPECT_TRUE(sound(cluster));
 }
 
+TEST(Cluster, DeadlinesComeAlsoWhenTheWallClockIsSetBack) {
+  ClusterSim cluster(8, 1);
+  cluster.behaviour = trains_for(3600s);
+  cluster.start_head();
+  JobSpec spec = sim_job(1, 1);
+  spec.timeout = 20s;
+  cluster.submit(spec);
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 1; }, 60s));
+  cluster.sim.machine(1).clock().step_wall(-5h);
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 120s)) << cluster.story();
+  EXPECT_EQ(cluster.job(0)->phase, JobPhase::kFailed);
+}
+
 TEST(Cluster, ShutsDownJobsNodesAndItself) {
   ClusterSim cluster(10, 3);
   cluster.behaviour = trains_for(1000s);
