@@ -25,11 +25,12 @@ class RealClusterTools final : public ClusterTools {
   MachineFacts machine() override { return os::read_machine_facts(env_); }
   std::string program() override { return os::own_program(); }
 
-  void make_identity(const ClusterPlace& place) override {
+  void make_identity(const ClusterPlace& place, const std::string& listen) override {
     make_folder(place);
     os::make_cluster_ca(place.folder);
-    os::issue_certificate(place.folder, "head", {"127.0.0.1", "::1", "localhost"}, place.folder + "/head.pem",
-                          place.folder + "/head.key");
+    std::vector<std::string> names = {"127.0.0.1", "::1", "localhost"};
+    if (!listen.empty()) names.push_back(listen);
+    os::issue_certificate(place.folder, "head", names, place.folder + "/head.pem", place.folder + "/head.key");
     os::make_token(place.token_file());
   }
 

@@ -24,8 +24,9 @@ class ClusterTools {
   virtual MachineFacts machine() = 0;
   virtual std::string program() = 0;  // the path of this binary
 
-  // The folder (0700), the CA, the head's certificate and the token; what is there stays.
-  virtual void make_identity(const ClusterPlace& place) = 0;
+  // The folder (0700), the CA, the head's certificate and the token; what is there stays. `listen`: an address that the
+  // certificate must name besides loopback, or empty.
+  virtual void make_identity(const ClusterPlace& place, const std::string& listen) = 0;
 
   // Null while another process holds it. Makes the folder.
   virtual std::unique_ptr<FolderHold> try_hold(const ClusterPlace& place) = 0;

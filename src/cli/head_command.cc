@@ -29,12 +29,12 @@ struct Ports {
   uint16_t agents = 0;
 };
 
-Ports ports_before(Files& files, const std::string& head_file) {
-  const json document = json::parse(files.read(head_file).value_or(""), nullptr, false);
+Ports ports_before(Files& files, const std::string& file) {
+  const json document = json::parse(files.read(file).value_or(""), nullptr, false);
   Ports ports;
   if (!document.is_object()) return ports;
-  ports.api = document.value("/api/port"_json_pointer, uint16_t{0});
-  ports.agents = document.value("/agents/port"_json_pointer, uint16_t{0});
+  ports.api = document.value("api", uint16_t{0});
+  ports.agents = document.value("agents", uint16_t{0});
   return ports;
 }
 
@@ -96,10 +96,28 @@ provider::LocalSettings local_settings(const DaemonWorld& daemon, const std::str
   return settings;
 }
 
-std::string head_document(const MachineFacts& machine, const HttpServer& api, const Listener& agents, uint64_t epoch) {
+// Where the API is, for those on this machine.
+struct ApiPlace {
+  std::string bind = "127.0.0.1";
+  std::string host = "127.0.0.1";
+  TlsFiles tls;
+};
+
+ApiPlace api_place(const HeadSettings& settings, const std::string& dir) {
+  ApiPlace place;
+  if (settings.listen.empty() || elastic::is_loopback(settings.listen)) return place;
+  const bool everywhere = settings.listen == "0.0.0.0" || settings.listen == "::";
+  place.bind = everywhere ? "" : settings.listen;
+  if (!everywhere) place.host = settings.listen;
+  place.tls = identity_of(dir);
+  place.tls.ca.clear();  // people come with a token, not with a certificate
+  return place;
+}
+
+std::string head_document(const MachineFacts& machine, const ApiPlace& place, const Ports& ports, uint64_t epoch) {
   const json document = {{"pid", machine.pid},
-                         {"api", {{"host", "127.0.0.1"}, {"port", api.port()}}},
-                         {"agents", {{"host", "127.0.0.1"}, {"port", agents.port()}}},
+                         {"api", {{"host", place.host}, {"port", ports.api}, {"tls", place.tls.use_tls}}},
+                         {"agents", {{"host", "127.0.0.1"}, {"port", ports.agents}}},
                          {"epoch", epoch}};
   return document.dump() + "\n";
 }
@@ -124,7 +142,9 @@ Task<int> run_head(DaemonWorld& daemon, std::string dir) {
   const HeadSettings wanted = read_head_settings(dir);
   const std::string cluster = dir.substr(dir.rfind('/') + 1);
   const std::string head_file = dir + "/head/head.json";
-  const Ports before = ports_before(daemon.files, head_file);
+  const std::string ports_file = dir + "/head/ports.json";
+  const Ports before = ports_before(daemon.files, ports_file);
+  const ApiPlace place = api_place(wanted, dir);
 
   ChannelKey key;
   key.identity = identity_of(dir);
@@ -134,7 +154,7 @@ Task<int> run_head(DaemonWorld& daemon, std::string dir) {
     return daemon.network.listen(Endpoint{agents_host, port}, key, kHeartbeat);
   });
   const auto server = at_port(before.api, [&](uint16_t port) {
-    return os::make_http_server(daemon.runtime, Endpoint{"127.0.0.1", port}, TlsFiles{}, HttpLimits{}, daemon.log);
+    return os::make_http_server(daemon.runtime, Endpoint{place.bind, port}, place.tls, HttpLimits{}, daemon.log);
   });
 
   const OpenJournal journal = co_await open_journal(daemon, dir, cluster, wanted.store);
@@ -152,7 +172,9 @@ Task<int> run_head(DaemonWorld& daemon, std::string dir) {
 
   Scope scope(daemon.runtime);
   scope.spawn(serve_api(*server, api));
-  daemon.files.write_atomically(head_file, head_document(daemon.machine, *server, *listener, controller.state().epoch));
+  const Ports ports{server->port(), listener->port()};
+  daemon.files.write_atomically(ports_file, json({{"api", ports.api}, {"agents", ports.agents}}).dump() + "\n");
+  daemon.files.write_atomically(head_file, head_document(daemon.machine, place, ports, controller.state().epoch));
   Task<int> shutdown = until_shutdown(controller, *listener);
   Task<int> signal = until_signal(daemon.signals.channel());
   (void)co_await race(daemon.runtime, std::move(shutdown), std::move(signal));

@@ -8,6 +8,7 @@ namespace rubato::cli {
 // What `up` asked of the head, kept in DIR/head/settings.json so that a restart is the same.
 struct HeadSettings {
   std::string store;      // "etcd://HOST:PORT,..."; empty: SQLite in the folder
+  std::string listen;     // the address of the API; empty: loopback
   bool isolated = false;  // nodes have network namespaces of their own
 };
 HeadSettings read_head_settings(const std::string& dir);  // defaults when there are none

@@ -10,7 +10,9 @@ namespace rubato::cli {
 std::string head_settings_file(const std::string& dir) { return dir + "/head/settings.json"; }
 
 std::string settings_text(const HeadSettings& settings) {
-  return nlohmann::json{{"store", settings.store}, {"isolated", settings.isolated}}.dump() + "\n";
+  return nlohmann::json{{"store", settings.store}, {"listen", settings.listen}, {"isolated", settings.isolated}}
+             .dump() +
+         "\n";
 }
 
 HeadSettings read_head_settings(const std::string& dir) {
@@ -23,6 +25,7 @@ HeadSettings read_head_settings(const std::string& dir) {
                 "remove the file, and run rubato up with the flags you want");
   }
   out.store = raw_in(document, "store");
+  out.listen = raw_in(document, "listen");
   out.isolated = document.value("isolated", false);
   return out;
 }

@@ -109,6 +109,7 @@ class Upper {
       store_ = given->values.back();
       if (!store_->starts_with("etcd://")) throw bad_value(*given, "expected etcd://HOST:PORT[,HOST:PORT...]");
     }
+    if (const Given* given = parsed.find("listen")) listen_ = given->values.back();
   }
 
   int run() {
@@ -122,7 +123,7 @@ class Upper {
     if (!dry) {
       hold = take_folder();
       running_ = tools_->daemons().running(place_.head_folder()).has_value();
-      check_store();
+      check_settings();
       if (!running_) start_head();
     }
     const json plan = put_cluster(false);
@@ -156,25 +157,33 @@ class Upper {
     }
   }
 
-  void check_store() {
+  // What a head is told at its start holds until its end.
+  void check_settings() {
+    if (!running_) return;
     const HeadSettings kept = read_head_settings(place_.folder);
-    if (!store_ || *store_ == kept.store) return;
-    if (running_) {
+    if (store_ && *store_ != kept.store) {
       throw Error(ErrorCode::kUsage,
                   fmt::format("the head of '{}' keeps its journal in {}", place_.name,
                               kept.store.empty() ? "its folder" : kept.store),
                   "", "run rubato down first, then rubato up with the other --store");
     }
+    if (listen_ && *listen_ != kept.listen) {
+      throw Error(
+          ErrorCode::kUsage,
+          fmt::format("the head of '{}' listens at {}", place_.name, kept.listen.empty() ? "127.0.0.1" : kept.listen),
+          "", "run rubato down first, then rubato up with the other --listen");
+    }
   }
 
   void start_head() {
-    tools_->make_identity(place_);
+    HeadSettings settings = read_head_settings(place_.folder);
+    if (store_) settings.store = *store_;
+    if (listen_) settings.listen = *listen_;
+    settings.isolated = wanted_.spec.isolation == Isolation::kNetns;
+    tools_->make_identity(place_, settings.listen);
     tools_->files().make_folders(place_.head_folder());
     // A dead head's address would be asked until the new one has written its own.
     tools_->files().remove_tree(place_.head_file());
-    HeadSettings settings = read_head_settings(place_.folder);
-    if (store_) settings.store = *store_;
-    settings.isolated = wanted_.spec.isolation == Isolation::kNetns;
     tools_->files().write_atomically(head_settings_file(place_.folder), settings_text(settings));
     shell_.err(fmt::format("starting the head of '{}'\n", place_.name));
     DaemonSpec spec;
@@ -277,6 +286,7 @@ class Upper {
   std::unique_ptr<Api> api_;
   Duration timeout_ = kUpTimeout;
   std::optional<std::string> store_;
+  std::optional<std::string> listen_;
   bool running_ = false;
 };
 

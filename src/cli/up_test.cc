@@ -43,6 +43,7 @@ struct Machine {
   FakeDaemons daemons;
   CannedHead head;
   int identities = 0;
+  std::string listen;
   int holds_refused = 0;  // so often is the folder held by somebody else
   json changes = json::array({{{"action", "add"}, {"node_type", "machine"}, {"count", 1}}});
   bool asks = false;
@@ -88,8 +89,9 @@ class FakeTools final : public ClusterTools {
   Daemons& daemons() override { return machine_.daemons; }
   MachineFacts machine() override { return {.cpus = 8, .gpus = 1}; }
   std::string program() override { return "/bin/rubato"; }
-  void make_identity(const ClusterPlace& place) override {
+  void make_identity(const ClusterPlace& place, const std::string& listen) override {
     ++machine_.identities;
+    machine_.listen = listen;
     machine_.files.make_folders(place.folder);
   }
   std::unique_ptr<FolderHold> try_hold(const ClusterPlace& place) override {
@@ -229,6 +231,17 @@ TEST(Up, TheStoreOfARunningHeadCannotBeChanged) {
   EXPECT_EQ(machine.type({"up", "--store", "etcd://a:2379"}).code, 0);
   EXPECT_EQ(machine.type({"up", "--store", "etcd://b:2379"}).code, 2);
   EXPECT_EQ(machine.type({"up", "--store", "redis://b"}).code, 2);
+}
+
+TEST(Up, TheAddressOfARunningHeadCannotBeChanged) {
+  Machine machine;
+  EXPECT_EQ(machine.type({"up", "--listen", "10.0.0.1"}).code, 0);
+  EXPECT_EQ(machine.listen, "10.0.0.1") << "the head's certificate must name it";
+  machine.open_folder();
+  EXPECT_EQ(machine.type({"up"}).code, 0);
+  const Typed typed = machine.type({"up", "--listen", "10.0.0.2"});
+  EXPECT_EQ(typed.code, 2);
+  EXPECT_NE(typed.err.find("listens at 10.0.0.1"), std::string::npos) << typed.err;
 }
 
 TEST(Down, EndsTheHeadAndKillsWhatItLeft) {

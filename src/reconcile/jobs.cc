@@ -77,6 +77,9 @@ std::optional<Event> advance_gathering(const State& state, const Observed& obser
   started.job = job.id;
   started.generation = job.generation;
   started.master_addr = elastic::reachable_address(round.front(), round);
+  // All are on this machine. PyTorch looks up the name of the address: every machine knows this one, and asks a name
+  // server, which may be far or away, about the others.
+  if (elastic::is_loopback(started.master_addr)) started.master_addr = "127.0.0.1";
   started.master_port = observed.of(job.id, job.seats.front().node, job.generation)->port;
   return started;
 }

@@ -59,8 +59,21 @@ TEST(Jobs, StartWhenEverySeatIsReadyForThisGeneration) {
   EXPECT_TRUE(rounds.advance().empty()) << "ready for another one";
   rounds.ready(job, "n-2", 4002);
   const auto started = rounds.step<JobStarted>();
-  EXPECT_EQ(started.master_addr, "127.0.1.2") << "of the first seat";
+  EXPECT_EQ(started.master_addr, "127.0.0.1") << "all are on this machine";
   EXPECT_EQ(started.master_port, 4002);
+}
+
+TEST(Jobs, TheMasterIsTheFirstSeatAtAnAddressThatAllReach) {
+  Rounds rounds(two_nodes());
+  for (auto& [id, node] : rounds.history.state.nodes) {
+    node.info.machine = id.value;
+    node.info.address = "10.0.0." + id.value.substr(2);
+  }
+  const JobId job = rounds.history.submit(4, 4);
+  rounds.history.place(job, {{"n-2", 2}, {"n-1", 2}});
+  rounds.ready(job, "n-1");
+  rounds.ready(job, "n-2");
+  EXPECT_EQ(rounds.step<JobStarted>().master_addr, "10.0.0.2");
 }
 
 TEST(Jobs, NotBesideWorkersOfAnOlderGeneration) {

@@ -47,32 +47,62 @@ void expect_all_well(ClusterSim& cluster, const std::string& what) {
   EXPECT_EQ(cluster::encode_snapshot(replayed), cluster::encode_snapshot(cluster.state())) << what;
 }
 
-TEST(ClusterCrash, TheHeadDiesBeforeAndAfterEachRecord) {
-  uint64_t records = 0;
-  {
-    ClusterSim cluster(1, 3);
-    scenario(cluster);
-    expect_all_well(cluster, "no crash");
-    records = cluster.journal.end();
-  }
+uint64_t records_without_a_crash() {
+  ClusterSim cluster(1, 3, 5);
+  scenario(cluster);
+  expect_all_well(cluster, "no crash");
+  return cluster.journal.end();
+}
+
+// One life for each record, with `strike` called exactly before, or right after, that record is durable.
+void strike_at_each_record(const std::function<void(ClusterSim&)>& strike) {
+  const uint64_t records = records_without_a_crash();
   ASSERT_GT(records, 20u);
-  for (uint64_t offset = 1; offset <= records; ++offset) {
+  for (uint64_t offset = 1; offset <= records && !testing::Test::HasFailure(); ++offset) {
     for (const Durable when : {Durable::kBefore, Durable::kAfter}) {
-      ClusterSim cluster(1, 3);
+      ClusterSim cluster(1, 3, 5);
       bool struck = false;
       cluster.journal.on_commit = [&](uint64_t at, Durable now) {
         if (struck || at != offset || now != when) return;
         struck = true;
-        cluster.kill_head();
-        cluster.sim.simulator.at(cluster.sim.now() + 700ms, [&] { cluster.start_head(); });
+        strike(cluster);
       };
       scenario(cluster);
-      expect_all_well(cluster,
-                      fmt::format("killed {} record {}", when == Durable::kBefore ? "before" : "after", offset));
+      expect_all_well(cluster, fmt::format("{} record {}", when == Durable::kBefore ? "before" : "after", offset));
       EXPECT_TRUE(struck) << offset;
-      if (testing::Test::HasFailure()) return;
     }
   }
+}
+
+void kill_the_head(ClusterSim& cluster) {
+  cluster.kill_head();
+  cluster.sim.simulator.at(cluster.sim.now() + 700ms, [&cluster] { cluster.start_head(); });
+}
+
+// The agent that has the most to lose: one with workers, if there is one. Not from inside the head's own turn.
+void kill_an_agent(ClusterSim& cluster) {
+  cluster.sim.simulator.at(cluster.sim.now(), [&cluster] {
+    std::optional<rubato::NodeId> victim;
+    for (const rubato::NodeId& node : cluster.machines.list()) {
+      if (!cluster.machines.agent(node).running()) continue;
+      const int machine = cluster.sim.machine(cluster.machines.machine_of(node)).node();
+      const bool busy = std::ranges::any_of(cluster.sim.workers.live(),
+                                            [&](const auto& entry) { return entry.second.machine == machine; });
+      if (busy || !victim) victim = node;
+    }
+    if (victim) cluster.machines.agent(*victim).kill();
+  });
+}
+
+TEST(ClusterCrash, TheHeadDiesAtEachRecord) { strike_at_each_record(kill_the_head); }
+
+TEST(ClusterCrash, AnAgentDiesAtEachRecord) { strike_at_each_record(kill_an_agent); }
+
+TEST(ClusterCrash, BothDieAtEachRecord) {
+  strike_at_each_record([](ClusterSim& cluster) {
+    kill_an_agent(cluster);
+    kill_the_head(cluster);
+  });
 }
 
 // A head that is killed while a job runs must not cost it a generation.
@@ -110,6 +140,8 @@ class Chaos {
       WorkerModel model;
       model.start_delay = 200ms + Duration(static_cast<int64_t>(random.below(500'000'000)));
       model.runs = 5s + Duration(static_cast<int64_t>(random.below(20'000'000'000)));
+      if (random.chance(0.05)) model.crash_after = Duration(static_cast<int64_t>(random.below(5'000'000'000)));
+      if (random.chance(0.1)) model.sigterm_delay = std::nullopt;
       return model;
     };
     cluster_.start_head();
@@ -133,34 +165,60 @@ class Chaos {
   }
 
   ClusterSim& cluster() { return cluster_; }
+  bool parted() const { return parted_; }
 
  private:
+  Duration up_to(Duration most) {
+    return Duration(static_cast<int64_t>(random_.below(static_cast<uint64_t>(most.count()))));
+  }
+
+  void later(Duration most, std::function<void()> call) {
+    cluster_.sim.simulator.at(cluster_.sim.now() + up_to(most), std::move(call));
+  }
+
   void strike() {
-    const uint64_t kind = random_.below(5);
+    const uint64_t kind = random_.below(9);
     if (kind <= 1 && cluster_.head_program().running()) {
       cluster_.kill_head();
-      const Duration away = Duration(static_cast<int64_t>(random_.below(6'000'000'000)));
-      cluster_.sim.simulator.at(cluster_.sim.now() + away, [this] {
+      later(6s, [this] {
         if (!cluster_.head_program().running()) cluster_.start_head();
       });
       return;
     }
+    if (kind == 2) cluster_.text = ClusterSim::cluster_text(3 + static_cast<int>(random_.below(3)));
     const std::vector<rubato::NodeId> nodes = cluster_.machines.list();
     if (nodes.empty()) return;
     const rubato::NodeId node = nodes[random_.below(nodes.size())];
-    const int machine = cluster_.machines.machine_of(node);
-    if (kind == 2 && cluster_.machines.agent(node).running()) cluster_.machines.agent(node).kill();
-    if (kind == 3) cluster_.sim.machine(machine).crash();
-    if (kind == 4) {
-      cluster_.sim.network.cut({cluster_.sim.machine(1).node()}, {cluster_.sim.machine(machine).node()});
-      const Duration span = Duration(static_cast<int64_t>(random_.below(10'000'000'000)));
-      cluster_.sim.simulator.at(cluster_.sim.now() + span, [this] { heal(); });
+    SimMachine& machine = cluster_.sim.machine(cluster_.machines.machine_of(node));
+    SimProgram& agent = cluster_.machines.agent(node);
+    if (kind == 3 && agent.running()) agent.kill();
+    if (kind == 4 && machine.up()) machine.crash();
+    // What is cut off, or asleep, keeps its workers: the head has gone on without them.
+    if (kind >= 5) parted_ = true;
+    if (kind == 5) {
+      cluster_.sim.network.cut({cluster_.sim.machine(1).node()}, {machine.node()});
+      later(10s, [this] { heal(); });
+    }
+    if (kind == 6) {
+      cluster_.sim.network.cut({cluster_.sim.machine(1).node()}, {machine.node()}, SimNetwork::Direction::kOneWay);
+      later(10s, [this] { heal(); });
+    }
+    if (kind == 7 && machine.up()) {
+      machine.freeze();
+      later(8s, [&machine] { machine.thaw(); });
+    }
+    if (kind == 8 && agent.running()) {
+      agent.stop();
+      later(8s, [&agent] {
+        if (agent.running()) agent.resume();
+      });
     }
   }
   void heal() { cluster_.sim.network.heal(); }
 
   ClusterSim cluster_;
   Random random_;
+  bool parted_ = false;
 };
 
 TEST(ClusterChaos, EveryJobEndsWellAfterTheFaults) {
@@ -168,6 +226,7 @@ TEST(ClusterChaos, EveryJobEndsWellAfterTheFaults) {
   const char* count = std::getenv("RUBATO_SEEDS");
   const uint64_t first = one ? std::strtoull(one, nullptr, 10) : 1;
   const uint64_t last = one ? first : (count ? std::strtoull(count, nullptr, 10) : 400);
+  std::set<std::string> seen;
   for (uint64_t seed = first; seed <= last; ++seed) {
     Chaos chaos(seed);
     chaos.run();
@@ -179,6 +238,16 @@ TEST(ClusterChaos, EveryJobEndsWellAfterTheFaults) {
       ASSERT_EQ(cluster.job(i)->phase, JobPhase::kSucceeded) << replay << "\n" << cluster.story();
     }
     ASSERT_EQ(cluster.state().jobs.size(), cluster.wishes.size()) << replay;
+    ASSERT_TRUE(chaos.parted() || cluster.broken.empty()) << replay << "\n" << cluster.broken.front();
+    for (const auto& [offset, bytes] : cluster.journal.records()) {
+      seen.emplace(cluster::type_name(cluster::decode(offset, bytes).event));
+    }
+  }
+  if (one) return;
+  // The faults were real: everything that a head can write about losses was written.
+  for (const char* type : {"node-lost", "node-draining", "node-removing", "node-gone", "job-held", "restart-charged",
+                           "seat-failed", "seat-vacated", "checkpoint-missed"}) {
+    EXPECT_TRUE(seen.contains(type)) << type;
   }
 }
 

@@ -54,7 +54,8 @@ class SimMachines {
 
   void start(const provider::NodeOrder& order) {
     for (int number = 2; number <= sim_.machines(); ++number) {
-      if (taken_.contains(number) || !sim_.machine(number).up()) continue;
+      const SimMachine& machine = sim_.machine(number);
+      if (taken_.contains(number) || !machine.up() || machine.frozen()) continue;
       taken_.insert(number);
       const std::string address = sim_.machine(number).address();
       SimProgram& program = sim_.machine(number).start(

@@ -31,6 +31,7 @@ class SimMachine {
   SimDisk& disk() { return disk_; }
   LocalClock& clock() { return clock_; }
   bool up() const { return node_.up; }
+  bool frozen() const { return node_.frozen; }
 
   // Runs at once, up to its first wait. The program stays here, for its console and exit code, until the end.
   SimProgram& start(std::string name, SimProgram::Main main);
