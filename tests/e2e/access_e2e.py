@@ -145,8 +145,8 @@ class Access(cluster_harness.ClusterCase):
         other = self.state / "rubato/clusters/other/nodes/small-1"
         self.assertRegex(self.tls_says(certificate=other / "node.pem", key=other / "node.key"), "refused|closed")
         # A person's own: signed by itself.
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-                        "-keyout", self.folder / "own.key", "-out", self.folder / "own.pem", "-subj",
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+                        "-nodes", "-keyout", self.folder / "own.key", "-out", self.folder / "own.pem", "-subj",
                         "/CN=node%2fsmall-1", "-days", "1"], check=True, capture_output=True)
         self.assertRegex(self.tls_says(certificate=self.folder / "own.pem", key=self.folder / "own.key"),
                          "refused|closed")
@@ -258,7 +258,7 @@ class Access(cluster_harness.ClusterCase):
         self.assertEqual(self.json("jobs", "--all")["jobs"], [])
 
     def test_packages_that_lead_out_are_not_unpacked(self):
-        """One that was sent past the CLI does nothing outside of its folder, and its job tells why it does not start."""
+        """One that was sent past the CLI does nothing outside of its folder, and its job tells why."""
         spec = self.job(self.submit("--wait", TOOL, "say", 1))["spec"]
         for name in ("up", "absolute", "link-out"):
             package = zstd_frame(tar_bytes((member("job.py"), b"print('ran')"), *self.BAD_MEMBERS[name]))
