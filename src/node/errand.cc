@@ -166,6 +166,10 @@ Task<void> ErrandRunner::prepare() {
     if (!errand_.spec.prewarm.empty()) parts_.prewarm(errand_, python(), folder() + "/work");
   } catch (const Error& error) {
     problem_ = words(error);
+    // Once, however often it is tried: a person who wonders why nothing starts looks here.
+    if (std::exchange(told_, problem_) != problem_) {
+      log_.add(errand_.generation, errand_.place.first_rank, true, "rubato: " + problem_);
+    }
   }
   preparing_ = false;
   parts_.stir();

@@ -94,6 +94,7 @@ class ErrandRunner {
 
   bool preparing_ = false, prepared_ = false;
   std::string problem_;
+  std::string told_;  // the last problem that the log was told
   std::unique_ptr<PortLease> port_;
   Generation started_ = 0;                    // the newest generation that was tried
   std::optional<elastic::Failure> no_start_;  // of that generation

@@ -58,8 +58,8 @@ class Programs(cluster_harness.ClusterCase):
 
     def test_environment(self):
         (self.folder / "more.env").write_text("C=from file\n# a comment\nD=x=y\n")
-        lines = self.said("--env", "A=1 2", "-e", "B", "--env-file", "more.env", "--workers", "2", TOOL, "env", "A", "B",
-                          "C", "D", "WORLD_SIZE", "RUBATO_JOB_NAME", "OMP_NUM_THREADS", env={"B": "copied"})
+        lines = self.said("--env", "A=1 2", "-e", "B", "--env-file", "more.env", "--workers", "2", TOOL, "env", "A",
+                          "B", "C", "D", "WORLD_SIZE", "RUBATO_JOB_NAME", "OMP_NUM_THREADS", env={"B": "copied"})
         once = ["A=1 2", "B=copied", "C=from file", "D=x=y", "WORLD_SIZE=2", "RUBATO_JOB_NAME=job_tool",
                 "OMP_NUM_THREADS=1"]
         self.assertEqual(sorted(lines), sorted(once * 2))
