@@ -52,8 +52,8 @@ class ClusterCase(harness.Case):
 
     def tearDown(self):
         failed = any(case is self for case, _ in self._result.failures + self._result.errors)
-        self._told = self._stories_of_cluster() if failed else ""
         try:
+            self._told = self._stories_of_cluster() if failed else ""
             for process in self._following:
                 if process.poll() is None:
                     process.kill()
