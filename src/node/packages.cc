@@ -12,6 +12,7 @@ namespace {
 // Asked again when nothing came for so long: the head may have been busy, or forgotten us.
 constexpr Duration kAskAgain = 30s;
 constexpr size_t kCopyBytes = size_t{1} << 20;
+constexpr int kFilesATurn = 16;
 }  // namespace
 
 PackageStore::PackageStore(World& world, std::string folder, Unpack unpack, Offload offload)
@@ -111,6 +112,7 @@ PackageStore::Unpack package_unpacker() {
 }
 
 Task<void> copy_tree(World& world, std::string from, std::string to) {
+  int files = 0;
   std::vector<std::pair<std::string, std::string>> folders{{std::move(from), std::move(to)}};
   while (!folders.empty()) {
     const auto [source, target] = std::move(folders.back());
@@ -131,6 +133,7 @@ Task<void> copy_tree(World& world, std::string from, std::string to) {
         if (bytes.size() == kCopyBytes) co_await Sleep(world.clock.loop(), world.clock.now() + 1ns);
       }
       world.files.set_mode(copy, entry.executable ? 0755 : 0644);
+      if (++files % kFilesATurn == 0) co_await Sleep(world.clock.loop(), world.clock.now() + 1ns);
     }
     co_await Sleep(world.clock.loop(), world.clock.now() + 1ns);
   }
