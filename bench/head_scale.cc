@@ -1,8 +1,9 @@
-// bench_head_scale [--json] [FOLDER]: a real head with a SQLite journal in FOLDER (default: here), in real time, with
+// bench_head_scale [FOLDER]: a real head with a SQLite journal in FOLDER (default: here), in real time, with
 // 1,000 agents and 10,000 queued jobs. The agents are coroutines of this process that speak the real protocol over
 // pipes in memory and have no workers; so its memory is an upper bound of the head's.
 #include <fmt/format.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -13,6 +14,7 @@
 #include "cli/daemon_world.h"
 #include "head/controller.h"
 #include "os/sqlite_journal.h"
+#include "reconcile/decide.h"
 
 namespace rubato {
 namespace {
@@ -33,6 +35,12 @@ double resident_mb() {
   uint64_t size = 0, resident = 0;
   file >> size >> resident;
   return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE)) / 1e6;
+}
+
+double cpu_ms() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) * 1e-6;
 }
 
 using Line = std::shared_ptr<Channel<std::string>>;
@@ -235,6 +243,7 @@ class Bench {
     co_await bring_up(result);
     co_await fill(result);
     co_await steady(result);
+    decide_again(result);
     co_await drain(result, journal);
     co_return result;
   }
@@ -248,7 +257,8 @@ class Bench {
     return settings;
   }
 
-  Task<void> until(std::function<bool()> condition) {
+  using Condition = std::function<bool()>;
+  Task<void> until(Condition condition) {
     const Instant deadline = runtime_.now() + 300s;
     while (!condition()) {
       if (runtime_.now() > deadline) throw Error(ErrorCode::kUnavailable, "the cluster does not move on");
@@ -275,7 +285,8 @@ class Bench {
         "    resources: {{CPU: 1}}\n    min_workers: {0}\n    max_workers: {0}\n",
         kNodes);
     controller_.submit_later(cluster::ClusterConfigured{read_cluster_spec(Yaml::parse(text, "bench.yaml")), text});
-    co_await until([this] { return up() == kNodes; });
+    const Condition all_up = [this] { return up() == kNodes; };
+    co_await until(all_up);
     result["nodes"] = kNodes;
     result["nodes_up_s"] = since(begin);
     result["rss_mb_nodes"] = resident_mb();
@@ -302,10 +313,11 @@ class Bench {
     for (int i = 0; i < kSubmitters; ++i) clients.spawn(submit_until(kNodes + kQueued));
     co_await clients.join();
     const double took_s = since(begin);
-    co_await until([this] {
+    const Condition all_run = [this] {
       return std::ranges::all_of(
           state().active, [this](const JobId& id) { return state().jobs.at(id).phase == cluster::JobPhase::kRunning; });
-    });
+    };
+    co_await until(all_run);
     result["queued"] = state().queued.size();
     result["running"] = state().active.size();
     result["durable_submits_per_s"] = (kNodes + kQueued) / took_s;
@@ -317,12 +329,14 @@ class Bench {
   // The queue stays full: a job ends and one comes, again and again; now and then a node dies and is replaced.
   Task<void> steady(json& result) {
     const DecisionTimes times(metrics_);
+    const Condition one_lost = [this] { return up() < kNodes; };
+    const Condition all_up = [this] { return up() == kNodes; };
     for (int round = 0; round < kRounds; ++round) {
       PipeAgent& agent = *std::next(provider_.agents.begin(), round * 7 % kNodes)->second;
       if (round % 40 == 39) {
         agent.die();
-        co_await until([this] { return up() < kNodes; });
-        co_await until([this] { return up() == kNodes; });
+        co_await until(one_lost);
+        co_await until(all_up);
       } else if (agent.busy()) {
         agent.release(false);
       }
@@ -332,6 +346,29 @@ class Bench {
     result["rss_mb_steady"] = resident_mb();
   }
 
+  // Single decisions on a copy of that state, in CPU time: on a shared machine the wall clock also counts the others.
+  void decide_again(json& result) const {
+    cluster::State copy = state();
+    std::vector<double> took_ms;
+    for (int i = 0; i < kRounds; ++i) {
+      std::vector<cluster::Event> events;
+      const cluster::Job& job = copy.jobs.at(*std::next(copy.active.begin(), i % 500));
+      if (i % 3 == 0) {
+        events.emplace_back(cluster::JobSubmitted{JobId{fmt::format("j-new-{}", i)}, some_job(i), "", ""});
+      } else if (i % 3 == 1 && job.phase == cluster::JobPhase::kRunning) {
+        events.emplace_back(cluster::SeatDone{job.id, job.generation, job.seats.front().node});
+      } else {
+        events.emplace_back(cluster::NodeLost{std::next(copy.nodes.begin(), i % 500)->first, "silent"});
+      }
+      const double begin = cpu_ms();
+      (void)reconcile::decide(copy, {}, std::move(events), copy.time + 1ms);
+      took_ms.push_back(cpu_ms() - begin);
+    }
+    std::ranges::sort(took_ms);
+    result["decision_cpu_ms"] = {
+        {"p50", took_ms[took_ms.size() / 2]}, {"p99", took_ms[took_ms.size() * 99 / 100]}, {"max", took_ms.back()}};
+  }
+
   Task<void> drain(json& result, const os::SqliteJournal& journal) {
     const DecisionTimes times(metrics_);
     const Instant begin = runtime_.now();
@@ -339,7 +376,8 @@ class Bench {
     const uint64_t commits = journal.commits();
     for (auto& [node, agent] : provider_.agents) agent->release(true);
     // New nodes are not told to release: none comes in this phase.
-    co_await until([this] { return state().queued.empty() && state().active.empty(); });
+    const Condition all_ended = [this] { return state().queued.empty() && state().active.empty(); };
+    co_await until(all_ended);
     (void)co_await controller_.settled();
     const double took_s = since(begin);
     result["drained_jobs"] = next_job_;
