@@ -1,5 +1,6 @@
 // bench_churn [HOURS]: a day of a simulated cluster with the real head and agents; what the head keeps, and the memory
-// of this process without the simulated disks, on which journal and logs grow as they do on real ones. Prints JSON.
+// of this process, with the simulated disks (journal and logs grow there as on real ones) and the simulator's own
+// list of past workers told apart. Prints JSON.
 #include <malloc.h>
 #include <stdlib.h>
 
@@ -27,6 +28,18 @@ double disk_mb(ClusterSim& cluster) {
   return bytes / 1e6;
 }
 
+// The simulator remembers every worker there was, for its invariants.
+double past_workers_mb(const ClusterSim& cluster) {
+  const std::vector<WorkerRecord>& past = cluster.sim.workers.past();
+  double bytes = static_cast<double>(past.capacity() * sizeof(WorkerRecord));
+  constexpr size_t kInside = 15;  // a std::string holds so many characters itself
+  for (const WorkerRecord& worker : past) {
+    for (const std::string* text : {&worker.run_id, &worker.master})
+      bytes += text->capacity() > kInside ? static_cast<double>(text->capacity() + 17) : 0;
+  }
+  return bytes / 1e6;
+}
+
 int run(int hours) {
   Churn churn(7, 30, Churn::Pace{});
   nlohmann::json rows = nlohmann::json::array();
@@ -43,7 +56,8 @@ int run(int hours) {
                     {"open_logs", sizes.open_logs},
                     {"state_kb", static_cast<double>(sizes.state_bytes) / 1e3},
                     {"heap_mb", heap_mb()},
-                    {"simulated_disk_mb", disk_mb(churn.cluster)}});
+                    {"simulated_disk_mb", disk_mb(churn.cluster)},
+                    {"simulated_workers_mb", past_workers_mb(churn.cluster)}});
     fprintf(stderr, "hour %d\n", hour);
   }
   puts(rows.dump(1).c_str());

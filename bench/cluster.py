@@ -150,9 +150,9 @@ def rows_of(results):
         rows.append(("durable submits, 64 clients", f"{scale['durable_submits_per_s']:,.0f}/s", ""))
     for row in results.get("churn", []):
         if row["hour"] in (2, 12, 24):
-            rest = row["heap_mb"] - row["simulated_disk_mb"]
+            rest = row["heap_mb"] - row["simulated_disk_mb"] - row["simulated_workers_mb"]
             rows.append((f"{row['hour']} h of churn ({row['jobs_submitted']:,} jobs, {row['nodes_lost']} nodes and "
-                         f"{row['heads_lost']} heads lost): the head's state / all memory but the simulated disks",
+                         f"{row['heads_lost']} heads lost): the head's state / all memory but the simulator's",
                          f"{row['state_kb'] / 1000:.2f} MB / {rest:.1f} MB", "flat"))
     return rows
 

@@ -13,7 +13,7 @@ class Churn {
   struct Pace {
     Duration job_every = 4s;
     Duration node_loss_every = 5min;
-    Duration head_loss_every = 6h;
+    Duration head_loss_every = 5h;  // not a divisor of 12 h: a head that is watched then has been up for hours
   };
 
   Churn(uint64_t seed, int nodes, Pace pace) : cluster(seed, nodes, 2 * nodes), pace_(pace), random_{seed} {
