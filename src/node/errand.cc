@@ -188,7 +188,7 @@ Task<void> ErrandRunner::make_work_folder() {
   const std::string draft = folder() + "/work.draft";
   files.remove_tree(draft);
   co_await copy_tree(parts_.world, package, draft);
-  files.rename(draft, work);
+  files.move(draft, work);
 }
 
 const std::string& ErrandRunner::python() const {

@@ -88,6 +88,7 @@ class LogSpool {
   uint64_t acked_sequence_ = 0;
   uint64_t added_bytes_ = 0, acked_bytes_ = 0, in_flight_bytes_ = 0;
   uint64_t dropped_ = 0;
+  bool no_room_ = false;  // the disk took nothing at the last try
   Generation last_generation_ = 0;
   int last_rank_ = 0;
 

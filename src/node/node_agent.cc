@@ -66,7 +66,7 @@ void NodeAgent::discard(const std::string& folder) {
   const std::string place = settings_.folder + "/trash/" + world_.random.hex(16);
   try {
     world_.files.make_folders(settings_.folder + "/trash");
-    world_.files.rename(folder, place);
+    world_.files.move(folder, place);
   } catch (const Error&) {
     world_.files.remove_tree(folder);  // a full disk has no room for another name
     return;
