@@ -32,7 +32,8 @@ HeadAddress read_address(const ClusterPlace& place) {
     throw Error(ErrorCode::kNotFound, std::string(kNoCluster), "", "start it with: rubato up --cluster " + place.name);
   const json document = json::parse(*text, nullptr, false);
   const json api = document.is_object() ? document.value("api", json::object()) : json::object();
-  const int port = api.is_object() ? api.value("port", 0) : 0;
+  const bool told = api.is_object() && api.contains("port") && api["port"].is_number_integer();
+  const int port = told ? api["port"].get<int>() : 0;
   if (port <= 0 || port > 65535) {
     throw Error(ErrorCode::kFailed, "this file does not tell where the head listens", place.head_file(),
                 "restart the head with: rubato up");

@@ -16,6 +16,16 @@ struct Observed {
   // Seats where nothing of an older generation is left, and a port that is free there.
   std::map<JobId, std::map<NodeId, Ready>> ready;
 
+  // Seats that cannot get ready, and why: an agent goes on trying, but a person should know.
+  std::map<JobId, std::map<NodeId, std::string>> problems;
+
+  const std::string* problem_of(const JobId& job, const NodeId& node) const {
+    const auto jobs = problems.find(job);
+    if (jobs == problems.end()) return nullptr;
+    const auto nodes = jobs->second.find(node);
+    return nodes == jobs->second.end() ? nullptr : &nodes->second;
+  }
+
   const Ready* of(const JobId& job, const NodeId& node, Generation generation) const {
     const auto jobs = ready.find(job);
     if (jobs == ready.end()) return nullptr;

@@ -367,7 +367,7 @@ Task<ServerReply> Api::stop(Call call) {
 
 Task<ServerReply> Api::job_why(Call call) {
   const State& state = *co_await controller_.settled();
-  co_return reply(why_job(state, cluster::find_job(state, call.parts["ref"]), controller_.now()));
+  co_return reply(why_job(controller_.observed(), cluster::find_job(state, call.parts["ref"]), controller_.now()));
 }
 
 Task<ServerReply> Api::logs(Call call) {

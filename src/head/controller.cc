@@ -178,6 +178,7 @@ std::set<NodeId> Controller::concerned(const std::vector<Record>& records) {
       told_.erase(*id);
       logs_.close(*id);
       observed_.ready.erase(*id);
+      observed_.problems.erase(*id);
       continue;
     }
     for (const cluster::Seat& seat : job->second.seats) told.insert(seat.node);

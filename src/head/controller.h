@@ -53,6 +53,7 @@ class Controller final : public SessionHost {
   // The state as far as it is durable: waits for the commit that is under way.
   Task<const cluster::State*> settled();
   const cluster::State& state() const { return state_; }
+  const cluster::Observed& observed() const { return observed_; }
   History& history() { return history_; }
   JobLogs& logs() { return logs_; }
   PackageStore& packages() { return packages_; }

@@ -172,17 +172,25 @@ json status_document(const State& state, const std::vector<cluster::Record>& eve
           {"events", std::move(recent)}};
 }
 
-json why_job(const State& state, const Job& job, WallTime now) {
+json why_job(const cluster::Observed& observed, const Job& job, WallTime now) {
   json against = json::array(), changes = json::array();
   for (const cluster::Reasons::Obstacle& o : job.reasons.against) against.push_back(obstacle(o.text, o.where));
   for (const std::string& text : job.reasons.changes) changes.push_back(change(text));
   if (cluster::gathering(job.phase)) {
     Duration longest{};
-    for (const cluster::Seat& seat : job.seats) longest = std::max(longest, policy::patience(job, seat.node));
-    against.push_back(obstacle(fmt::format("generation {} waits until {} are ready", job.generation,
-                                           job.seats.size() == 1 ? "its node" : "all its nodes"),
-                               ""));
-    changes.push_back(change("it goes on without nodes that are not ready", later(job.since, longest)));
+    bool hopeless = false;
+    for (const cluster::Seat& seat : job.seats) {
+      longest = std::max(longest, policy::patience(job, seat.node));
+      if (observed.of(job.id, seat.node, job.generation)) continue;
+      const std::string* problem = observed.problem_of(job.id, seat.node);
+      hopeless |= problem != nullptr;
+      against.push_back(obstacle(
+          fmt::format("node {} {}", seat.node.value, problem ? "cannot get ready: " + *problem : "is not ready yet"),
+          ""));
+    }
+    changes.push_back(change(hopeless ? "it goes on without such nodes, or fails if there are no others"
+                                      : "it goes on without nodes that are not ready",
+                             later(job.since, longest)));
     if (job.not_before > now) changes.push_back(change("the back-off after a crash ends", job.not_before));
   }
   if (job.phase == JobPhase::kStopping && !job.leaving.empty()) {
@@ -196,7 +204,6 @@ json why_job(const State& state, const Job& job, WallTime now) {
     against = json::array();
     changes = json::array({change("rubato rerun " + job.id.value)});
   }
-  (void)state;
   return {{"subject", fmt::format("job {} ({})", job.id.value, job.spec.name)},
           {"phase", to_string(job.phase)},
           {"wanted", job.reasons.wanted},

@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
+#include "cluster/observed.h"
 #include "cluster/state.h"
 
 namespace rubato::head {
@@ -14,7 +15,7 @@ nlohmann::json job_summary(const cluster::Job& job);
 nlohmann::json job_document(const cluster::State& state, const cluster::Job& job);
 // `events`: the last few records, oldest first.
 nlohmann::json status_document(const cluster::State& state, const std::vector<cluster::Record>& events, WallTime now);
-nlohmann::json why_job(const cluster::State& state, const cluster::Job& job, WallTime now);
+nlohmann::json why_job(const cluster::Observed& observed, const cluster::Job& job, WallTime now);
 nlohmann::json why_node(const cluster::State& state, const cluster::Node& node);
 
 }  // namespace rubato::head

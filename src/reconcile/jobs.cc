@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "elastic/restart.h"
+#include "policy/place.h"
 
 namespace rubato::reconcile {
 
@@ -34,6 +35,7 @@ std::vector<elastic::MemberInfo> round_of(const State& state, const Job& job) {
 namespace {
 
 constexpr size_t kMessageMax = 200;
+constexpr Duration kAfterPlacement = 1s;
 
 std::string root_cause_words(const Job& job) {
   const elastic::Failure* first = elastic::root_cause(job.failures);
@@ -62,10 +64,22 @@ std::optional<Event> settle_failure(const Job& job) {
   return charged;
 }
 
+// A seat that cannot get ready, though it has had its time and place() has found no other: the job would wait for ever.
+std::optional<Event> give_up(const Observed& observed, const Job& job, WallTime now, Wake& wake) {
+  for (const Seat& seat : job.seats) {
+    const std::string* problem = observed.problem_of(job.id, seat.node);
+    if (!problem || observed.of(job.id, seat.node, job.generation)) continue;
+    const WallTime deadline = later(job.since, policy::patience(job, seat.node) + kAfterPlacement);
+    if (now >= deadline) return JobStopping{job.id, true, fmt::format("node {}: {}", seat.node.value, *problem)};
+    wake.by(deadline);
+  }
+  return std::nullopt;
+}
+
 std::optional<Event> advance_gathering(const State& state, const Observed& observed, const Job& job, WallTime now,
                                        Wake& wake) {
   for (const Seat& seat : job.seats) {
-    if (!observed.of(job.id, seat.node, job.generation)) return std::nullopt;
+    if (!observed.of(job.id, seat.node, job.generation)) return give_up(observed, job, now, wake);
   }
   // Nor may a worker of an older generation be alive on a node that it has left: both would write its checkpoints.
   for (const auto& [node, workers] : job.leaving) {

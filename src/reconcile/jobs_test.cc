@@ -76,6 +76,19 @@ TEST(Jobs, TheMasterIsTheFirstSeatAtAnAddressThatAllReach) {
   EXPECT_EQ(rounds.step<JobStarted>().master_addr, "10.0.0.2");
 }
 
+TEST(Jobs, FailWhenASeatCannotGetReadyAndThereIsNoOther) {
+  Rounds rounds(two_nodes());
+  const JobId job = rounds.history.submit(4, 4);
+  rounds.history.place(job, {{"n-1", 2}, {"n-2", 2}});
+  rounds.ready(job, "n-1");
+  rounds.observed.problems[job][NodeId{"n-2"}] = "the package holds '../x'";
+  EXPECT_TRUE(rounds.advance().empty()) << "it may still get ready";
+  rounds.history.pass(62s);
+  const auto stopping = rounds.step<JobStopping>();
+  EXPECT_TRUE(stopping.failed);
+  EXPECT_EQ(stopping.reason, "node n-2: the package holds '../x'");
+}
+
 TEST(Jobs, NotBesideWorkersOfAnOlderGeneration) {
   Rounds rounds(two_nodes());
   const JobId job = rounds.history.running(job_of(2, 4), {{"n-1", 2}, {"n-2", 2}});

@@ -29,11 +29,21 @@ void observe_seat(const Job& job, const NodeId& node, const ErrandReport& report
 
 }  // namespace
 
-void forget(Observed& observed, const NodeId& node) {
-  for (auto it = observed.ready.begin(); it != observed.ready.end();) {
+namespace {
+
+template <class Value>
+void forget_node(std::map<JobId, std::map<NodeId, Value>>& by_job, const NodeId& node) {
+  for (auto it = by_job.begin(); it != by_job.end();) {
     it->second.erase(node);
-    it = it->second.empty() ? observed.ready.erase(it) : std::next(it);
+    it = it->second.empty() ? by_job.erase(it) : std::next(it);
   }
+}
+
+}  // namespace
+
+void forget(Observed& observed, const NodeId& node) {
+  forget_node(observed.ready, node);
+  forget_node(observed.problems, node);
 }
 
 std::vector<Event> observe(const State& state, Observed& observed, const NodeId& node,
@@ -52,6 +62,8 @@ std::vector<Event> observe(const State& state, Observed& observed, const NodeId&
     const auto it = state.jobs.find(id);
     if (it == state.jobs.end() || cluster::ended(it->second.phase)) continue;
     const Job& job = it->second;
+    if (report->state == ErrandState::kPreparing && !report->problem.empty())
+      observed.problems[id][node] = report->problem;
     if (report->state == ErrandState::kReady) observed.ready[id][node] = {report->generation, report->port};
     if (job.seat_on(node)) observe_seat(job, node, *report, events);
     if (!report->forced.empty() && report->generation == job.generation && report->state == ErrandState::kReady &&
