@@ -23,7 +23,8 @@ ordered_json duration_value(Duration duration) {
 
 ordered_json resources_value(const DeclaredResources& resources) {
   ordered_json out = ordered_json::object();
-  for (const auto& [name, amount] : to_json(resources.amounts).items()) out[name] = amount;
+  const nlohmann::json amounts = to_json(resources.amounts);
+  for (const auto& [name, amount] : amounts.items()) out[name] = amount;
   for (const std::string& name : resources.zeros) out[name] = 0;
   return out;
 }
@@ -197,8 +198,9 @@ ordered_json resolved_values(const ClusterFile& file) {
 }
 
 ordered_json given_values(const ClusterFile& file) {
+  const ordered_json all = resolved_values(file);
   ordered_json out = ordered_json::object();
-  for (const auto& [key, value] : resolved_values(file).items()) {
+  for (const auto& [key, value] : all.items()) {
     ordered_json given;
     if (key == "provider") {
       given = given_provider(file.provider);
