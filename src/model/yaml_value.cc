@@ -46,6 +46,22 @@ ordered_json plain_value(const Yaml& node) {
 
 // ---- out ----
 
+// Other readers see numbers and dates in 1e5, 012, 12:30 and 2026-01-02; not in 5m, and not in 10.0.0.1.
+bool looks_numeric(const std::string& text) {
+  if (text[0] < '0' || text[0] > '9' || std::count(text.begin(), text.end(), '.') >= 2) return false;
+  return text.find_first_of(":-") != std::string::npos ||
+         text.find_first_not_of("0123456789.+eExXoO_abcdfABCDF") == std::string::npos;
+}
+
+bool reads_as_itself(const std::string& text) {
+  try {
+    const Yaml read = Yaml::parse(text, "");
+    return read.is_scalar() && !read.quoted() && plain_value(read) == ordered_json(text);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 // Text that YAML reads as itself without quotes.
 bool plain_is_safe(const std::string& text) {
   if (text.empty() || text.size() > 1000) return false;
@@ -56,12 +72,7 @@ bool plain_is_safe(const std::string& text) {
   if (text.find_first_not_of(kInside) != std::string::npos) return false;
   if (text.find(": ") != std::string::npos || text.find(" #") != std::string::npos) return false;
   if (text.starts_with("...")) return false;
-  try {
-    const Yaml read = Yaml::parse(text, "");
-    return read.is_scalar() && !read.quoted() && plain_value(read) == ordered_json(text);
-  } catch (const Error&) {
-    return false;
-  }
+  return !looks_numeric(text) && reads_as_itself(text);
 }
 
 // Double quotes. YAML has no surrogate pairs, so that JSON's own quoting would not do for all text.
