@@ -53,6 +53,7 @@ class NodesReader {
     } else {
       read_types();
       choose_head();
+      merge_common_config();
       spread_minimum();
       fill_limits();
     }
@@ -133,13 +134,11 @@ class NodesReader {
     const auto* worker = top_.find("worker_nodes");
     const auto* instances = top_.find("available_instance_types");
     if (is_given(given)) {
-      for (const auto* old : {head, worker, instances}) {
-        if (is_given(old)) {
-          findings_.error(
-              old->key,
-              fmt::format("\"{}\" and \"{}\" both say which nodes there are", old->row->path, given->row->path),
-              fmt::format("remove \"{}\"", old->row->path));
-        }
+      if (is_given(instances)) {
+        findings_.error(
+            instances->key,
+            fmt::format("\"{}\" and \"{}\" both say which nodes there are", instances->row->path, given->row->path),
+            fmt::format("remove \"{}\"", instances->row->path));
       }
       read_given_types(*given);
       return;
@@ -255,6 +254,20 @@ class NodesReader {
       findings_.error(types->key, "the file does not say which node type is the head's",
                       fmt::format("add {}: one of {}", types->row->era == KeyEra::kRay ? "head_node_type" : "head_type",
                                   join(names, ", ")));
+    }
+  }
+
+  // Ray 1.0: head_node and worker_nodes beside node types are what all of them have in common.
+  void merge_common_config() {
+    if (!is_given(top_.find("node_types"))) return;
+    for (auto& [name, type] : out_.types) {
+      const char* key = name == out_.head_type ? "head_node" : "worker_nodes";
+      const auto* given = top_.find(key);
+      auto common = is_given(given) ? top_.opaque(key) : std::nullopt;
+      if (!common) continue;
+      for (const auto& [word, value] : type.node_config.items()) (*common)[word] = value;
+      type.node_config = std::move(*common);
+      top_.derive("node_types." + name + ".node_config", *given);
     }
   }
 

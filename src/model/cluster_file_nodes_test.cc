@@ -75,6 +75,16 @@ TEST(ClusterFileNodes, InstanceTypesOfRay087) {
   EXPECT_EQ(file.autoscaling.initial_workers, 3);
 }
 
+TEST(ClusterFileNodes, LegacyNodesBesideTypesAreWhatTheyHaveInCommon) {
+  const ClusterFile file =
+      fine(kAws +
+           "head_node_type: h\nhead_node: {ImageId: x}\nworker_nodes: {ImageId: y, KeyName: k}\n"
+           "available_node_types:\n  h: {node_config: {InstanceType: a}}\n  w: {node_config: {ImageId: z}}\n");
+  EXPECT_EQ(file.types.at("h").node_config, nlohmann::ordered_json({{"ImageId", "x"}, {"InstanceType", "a"}}));
+  EXPECT_EQ(file.types.at("w").node_config, nlohmann::ordered_json({{"ImageId", "z"}, {"KeyName", "k"}}));
+  EXPECT_EQ(fine(kAws + "head_node: {}\nworker_nodes: {}\nnode_types: {a: {}}\n").types.size(), 1u);
+}
+
 TEST(ClusterFileNodes, TheClustersMinimumGoesToTheOnlyWorkerType) {
   EXPECT_EQ(fine(kAws + "min_workers: 2\n").types.at("ray.worker.default").min_workers, 2);
   const ClusterFile several =

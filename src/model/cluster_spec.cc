@@ -44,6 +44,12 @@ void read_provider(const Yaml& node, ClusterSpec& spec) {
     type.fail(fmt::format("the provider type '{}' is not yet supported here", type.as_string()),
               "supported: local (nodes on this machine)");
   }
+  for (const char* key : {"head_ip", "worker_ips", "coordinator_address"}) {
+    if (const auto hosts = node.find(key)) {
+      hosts->fail(fmt::format("hosts of your own ({}) are not yet supported here", key),
+                  "leave it out for nodes on this machine; 'rubato config check' takes the file");
+    }
+  }
   if (const auto isolation = fields.find("isolation")) spec.isolation = isolation_from(*isolation);
   fields.finish();
 }

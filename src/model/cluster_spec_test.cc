@@ -99,6 +99,7 @@ TEST(ClusterSpec, ErrorsPointAtTheWord) {
   const Bad cases[] = {
       {"", "empty", "c.yaml:1:1", "cluster_name"},
       {"provider: {type: aws}\n", "'aws' is not yet supported here", "c.yaml:1:18", "supported: local"},
+      {"provider: {type: local, head_ip: h}\n", "hosts of your own (head_ip) are not yet supported", "c.yaml:1:34", ""},
       {"provider: {type: local, isolatoin: none}\n", "unknown key \"isolatoin\"", "c.yaml:1:25", "isolation"},
       {"provider: {type: local, isolation: vm}\n", "isolation 'vm'", "c.yaml:1:36", "none or netns"},
       {"provider: {type: local}\n", "lacks the key \"available_node_types\"", "c.yaml:1:1", ""},

@@ -129,6 +129,13 @@ bool has_other(const std::vector<Part>& parts, size_t from, size_t to) {
                      [](const Part& part) { return kind_of(part) == Kind::kOther; });
 }
 
+// The first part after `at` that has a life of its own: not what handles its failure or reads its output.
+size_t next_of(const std::vector<Part>& parts, size_t at) {
+  size_t next = at + 1;
+  while (next < parts.size() && (parts[next - 1].joint == "||" || parts[next - 1].joint == "|")) ++next;
+  return next;
+}
+
 void keep(std::vector<std::string>& list, std::string command) {
   if (!command.empty()) list.push_back(std::move(command));
 }
@@ -152,7 +159,8 @@ StartCommands split_start_commands(const std::vector<std::string>& commands) {
       const auto at = static_cast<size_t>(stop - parts.begin());
       std::vector<std::string>& list = started ? out.after : out.before;
       if (has_other(parts, 0, at)) keep(list, rest_of(parts, 0, at));
-      if (has_other(parts, at + 1, parts.size())) keep(list, rest_of(parts, at + 1, parts.size()));
+      const size_t next = next_of(parts, at);
+      if (has_other(parts, next, parts.size())) keep(list, rest_of(parts, next, parts.size()));
       continue;
     }
     const auto at = static_cast<size_t>(start - parts.begin());
@@ -160,7 +168,8 @@ StartCommands split_start_commands(const std::vector<std::string>& commands) {
     std::vector<Part> head(parts.begin(), start);
     std::erase_if(head, is(Kind::kStop));
     keep(out.before, rest_of(head, 0, head.size()));
-    if (has_other(parts, at + 1, parts.size())) keep(out.after, rest_of(parts, at + 1, parts.size()));
+    const size_t next = next_of(parts, at);
+    if (has_other(parts, next, parts.size())) keep(out.after, rest_of(parts, next, parts.size()));
     started = true;
   }
   return out;

@@ -20,7 +20,7 @@ TEST(RayCommands, ManySpellingsAreKnown) {
        {"ray start --address=$RAY_HEAD_IP:6379", "/opt/conda/bin/ray start --head", "RAY_LOG=1 ray start --head",
         "sudo ray stop --force", "ray stop || true", "ulimit -c unlimited && ray start --head",
         "uv run ray start --head", "conda run -n env ray start --head", "ray start --head > /tmp/log 2>&1",
-        "ray stop; ray start --head"}) {
+        "ray stop; ray start --head", "ray start --head || (echo failed && exit 1)", "ray start --block | tee log"}) {
     const StartCommands split = split_start_commands({command});
     EXPECT_EQ(split.replaced, Commands{command});
     EXPECT_EQ(split.before, Commands()) << command;
@@ -42,6 +42,7 @@ TEST(RayCommands, TheUsersOwnStayInOrderAroundTheStart) {
   EXPECT_EQ(split.before, (Commands{"echo one", "mount /data"}));
   EXPECT_EQ(split.after, (Commands{"python serve.py", "echo 'ray start' >> log"}));
   EXPECT_EQ(split.replaced.size(), 2u);
+  EXPECT_EQ(split_start_commands({"ray stop || reboot; mount /data"}).before, Commands{"mount /data"});
 }
 
 TEST(RayCommands, CommandsWithoutRayAreNotTouched) {
