@@ -48,11 +48,13 @@ bool capitals(std::string_view word) {
   return std::all_of(word.begin(), word.end(), [](char c) { return ('A' <= c && c <= 'Z') || c == '_' || digit(c); });
 }
 
-// <project_id>; in a command only <REPO_NAME>, because a shell redirects with < and >.
+// <project_id>, <your instance type>; in a command only <REPO_NAME> and <your-...>, because a shell redirects with <
+// and >.
 std::optional<std::string> angle_word(std::string_view text, size_t at, Voice voice) {
   const auto inside = words_in(text, at, '>');
-  if (!inside || inside->find(' ') != std::string_view::npos) return std::nullopt;
-  if (voice == Voice::kShell && !(capitals(*inside) && inside->size() > 2)) return std::nullopt;
+  if (!inside) return std::nullopt;
+  const bool template_like = (capitals(*inside) && inside->size() > 2) || to_lower(*inside).starts_with("your");
+  if (voice == Voice::kShell && !template_like) return std::nullopt;
   return fmt::format("<{}>", *inside);
 }
 

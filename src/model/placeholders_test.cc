@@ -56,6 +56,8 @@ TEST(Placeholders, WordsOfRaysTemplatesAreUnfilled) {
                   Severity::kUnfilled),
             (Words{"1:4 <project_id> is left from a template", "2:18 <REPO_NAME> is left from a template",
                    "3:8 ... is left from a template"}));
+  EXPECT_EQ(found("a: <your instance type>\ndocker: {run_options: [-v /<your-volume>:/data]}\n", Severity::kUnfilled),
+            (Words{"1:4 <your instance type> is left from a template", "2:24 <your-volume> is left from a template"}));
   EXPECT_EQ(found("a: SOME_CONSTANT\n", Severity::kUnfilled), Words());
 }
 
