@@ -15,7 +15,7 @@ compile = @cmake --build --preset $(1) -j $(JOBS) --target $(2)
 # A hard link where possible; a copy across file systems.
 place = @ln -f build/release/rubato build/rubato 2>/dev/null || cp -f build/release/rubato build/rubato
 
-.PHONY: build test demo bench check tidy fuzz format docs install clean help
+.PHONY: build test demo demo-run bench check tidy fuzz format docs install clean help
 
 ## build    (default) the static binary build/rubato
 build:
@@ -33,15 +33,22 @@ test:
 	$(place)
 	@tools/test.py build/release -j $(TEST_JOBS)
 
-## demo     see an elastic job lose workers and go on
+## demo     see a training in a cluster grow, lose a node, lose the head, and end as it should
 demo: build
 	$(packages) demo
 	@demo/run.sh
 
-## bench    torchrun and rubato side by side
+## demo-run see an elastic `rubato run` grow, and lose its host
+demo-run: build
+	$(packages) demo
+	@demo/launcher.sh
+
+## bench    torchrun and rubato side by side; then clusters and jobs
 bench: build
 	$(packages) test
+	$(call compile,release,bench_head_scale bench_churn)
 	@bench/run.py
+	@bench/cluster.py
 
 ## check    tidy, clang and g++ with ASan and UBSan, the fuzzers for a minute
 check: tidy

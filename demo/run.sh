@@ -1,3 +1,3 @@
 #!/bin/sh
-# make demo: an elastic training on this machine that grows, then loses the agent that hosts the rendezvous.
-exec /usr/bin/python3 "$(dirname "$0")/story.py" "$@"
+# make demo: a cluster on this machine whose training grows, loses a node, loses the head, and ends as it should.
+exec /usr/bin/python3 "$(dirname "$0")/cluster_story.py" "$@"

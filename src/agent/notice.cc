@@ -51,7 +51,9 @@ Notice parse_notice(std::string_view text, WallTime written) {
     const Json object = Json::parse(text, nullptr, false);
     return object.is_object() ? read_object(object, written) : unclear("it is not whole as JSON");
   }
-  if (const auto time = parse_time(text)) return {time, ""};
+  // A day alone is no deadline.
+  const auto time = text.find(':') == std::string_view::npos ? std::nullopt : parse_time(text);
+  if (time) return {time, ""};
   if (const auto duration = parse_duration(text)) return {after(written, *duration), ""};
   return unclear(fmt::format("it holds neither {}, nor {}, nor JSON with one", kTimeForm, kDurationForm));
 }

@@ -25,6 +25,14 @@ std::optional<Endpoint> read_head_endpoint(Files& files, const std::string& head
   return Endpoint{told.host, port};
 }
 
+Task<void> beside(os::Runtime& runtime, std::function<void()> work) {
+  std::function<bool()> job = [work = std::move(work)] {
+    work();
+    return true;
+  };
+  (void)co_await runtime.offload<bool>(std::move(job));
+}
+
 Task<int> run_agent(DaemonWorld& daemon, std::string dir) {
   const std::string path = dir + "/" + provider::kAgentFileName;
   const std::optional<std::string> text = daemon.files.read(path);
@@ -42,6 +50,8 @@ Task<int> run_agent(DaemonWorld& daemon, std::string dir) {
   settings.environment["CUDA_VISIBLE_DEVICES"] = join(file.gpus, ",");
   settings.version = daemon.version;
   settings.unpack = node::package_unpacker();
+  os::Runtime& runtime = daemon.runtime;
+  settings.offload = [&runtime](std::function<void()> work) { return beside(runtime, std::move(work)); };
   try {
     settings.python = os::find_python("", daemon.environment);
     settings.old_torch = is_old_torch(os::installed_torch(settings.python, daemon.environment));

@@ -28,7 +28,8 @@ struct HeadAddress {
 
 HeadAddress read_address(const ClusterPlace& place) {
   const std::optional<std::string> text = os::RealFiles().read(place.head_file());
-  if (!text) throw Error(ErrorCode::kNotFound, std::string(kNoCluster), "", std::string(kStartOne));
+  if (!text)
+    throw Error(ErrorCode::kNotFound, std::string(kNoCluster), "", "start it with: rubato up --cluster " + place.name);
   const json document = json::parse(*text, nullptr, false);
   const json api = document.is_object() ? document.value("api", json::object()) : json::object();
   const int port = api.is_object() ? api.value("port", 0) : 0;

@@ -115,7 +115,7 @@ const Command& replay_table() {
       .flags = {{.name = "until",
                  .kind = kTaken,
                  .value = "TIME",
-                 .help = "10m ago, or 2026-11-15T03:54:46Z",
+                 .help = "10m for ten minutes ago, or 2026-11-15T03:54:46Z",
                  .default_text = "now"},
                 {.name = "offset", .kind = kTaken, .value = "N", .help = "after this record of the journal"},
                 json_flag(),

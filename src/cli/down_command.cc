@@ -6,6 +6,7 @@
 #include "cli/cluster_commands.h"
 #include "cli/cluster_tools.h"
 #include "cli/document.h"
+#include "cli/head_command.h"
 #include "cli/session.h"
 #include "cli/values.h"
 #include "core/text.h"
@@ -47,9 +48,9 @@ class Downer {
     if (head) end_head();
     kill_agents();
     tools_->files().remove_tree(place_.head_file());
+    const std::string store = store_elsewhere();
     if (purge) tools_->files().remove_tree(place_.folder);
-    shell_.err(fmt::format("'{}' is down{}\n", place_.name,
-                           purge ? "; nothing of it is left" : "; its journal, logs and outputs stay"));
+    shell_.err(fmt::format("'{}' is down; {}\n", place_.name, what_stays(purge, store)));
     return 0;
   }
 
@@ -60,6 +61,21 @@ class Downer {
     const std::string named = parsed_.value("cluster");
     if (named.empty() && parsed_.has("purge") && found.size() == 1) return place_of(shell_.env, found.front().name);
     return place_of(shell_.env, choose_cluster(found, named));
+  }
+
+  std::string store_elsewhere() const {
+    try {
+      return read_head_settings(place_.folder).store;
+    } catch (const Error&) {
+      return "";  // damaged settings are no reason not to end and remove a cluster
+    }
+  }
+
+  // The folder is ours to remove; an etcd has other users, and keeps what they are not told about.
+  static std::string what_stays(bool purge, const std::string& store) {
+    if (!purge) return "its journal, logs and outputs stay";
+    return store.empty() ? "nothing of it is left"
+                         : fmt::format("its folder is removed, its journal stays in {}", store);
   }
 
   std::vector<std::string> living_agents() {

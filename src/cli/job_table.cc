@@ -198,8 +198,7 @@ const Command& jobs_table_command() {
       .name = "jobs",
       .summary = "list the jobs",
       .usage = "rubato jobs [--all] [--json]",
-      .flags = {
-          {.name = "all", .short_name = 'a', .help = "also those that ended long ago"}, json_flag(), cluster_flag()}};
+      .flags = {{.name = "all", .short_name = 'a', .help = "also those that have ended"}, json_flag(), cluster_flag()}};
   return table;
 }
 
@@ -225,7 +224,7 @@ const Command& logs_table() {
                 {.name = "since",
                  .kind = kValue,
                  .value = "TIME",
-                 .help = "only lines after it: 10m ago, or 2026-11-15T03:54:46Z"},
+                 .help = "only lines after it: 10m for ten minutes ago, or 2026-11-15T03:54:46Z"},
                 {.name = "tail", .short_name = 'n', .kind = kValue, .value = "N", .help = "only the last N lines"},
                 {.name = "no-prefix", .help = "without [rank@node]"},
                 {.name = "json", .help = "one JSON object a line"},

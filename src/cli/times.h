@@ -6,7 +6,7 @@
 
 namespace rubato::cli {
 
-// A point in the past: RFC 3339, or a duration that ended now ("10m"). Throws a usage Error.
+// A point in the past: RFC 3339, or a duration that ended now ("10m", "10m ago"). Throws a usage Error.
 WallTime past_value(const Given& given, WallTime now);
 
 }  // namespace rubato::cli

@@ -304,5 +304,14 @@ TEST(Down, PurgeLeavesNothing) {
   EXPECT_EQ(machine.type({"down"}).code, 1);
 }
 
+TEST(Down, PurgeSaysWhatItLeavesInEtcd) {
+  Machine machine;
+  machine.open_folder();
+  std::ofstream(machine.folder + "/head/settings.json") << R"({"store": "etcd://e0:2379", "isolated": false})";
+  const Typed typed = machine.type({"down", "-y", "--purge"});
+  EXPECT_NE(typed.err.find("its journal stays in etcd://e0:2379"), std::string::npos) << typed.err;
+  EXPECT_FALSE(std::filesystem::exists(machine.folder));
+}
+
 }  // namespace
 }  // namespace rubato::cli

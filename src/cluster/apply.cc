@@ -302,6 +302,7 @@ struct Applier {
 
   void decided(Job& job, const Reasons& reasons) {
     job.reasons = reasons;
+    job.reasons_digest = digest(reasons);
     job.decided = offset;
     job.decided_at = time;
   }

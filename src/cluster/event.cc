@@ -5,6 +5,7 @@
 #include <array>
 
 #include "cluster/event_fields.h"
+#include "core/hash.h"
 #include "core/text.h"
 
 namespace rubato::cluster {
@@ -182,6 +183,18 @@ Record decode(uint64_t offset, std::string_view bytes) {
   } catch (const Error& e) {
     throw Error(e.code, e.message, where, e.hint);
   }
+}
+
+uint64_t digest(const Reasons& reasons) {
+  RunningHash hash;
+  hash.add(reasons.wanted);
+  hash.add(uint64_t{reasons.against.size()});
+  for (const Reasons::Obstacle& obstacle : reasons.against) {
+    hash.add(obstacle.text);
+    hash.add(obstacle.where);
+  }
+  for (const std::string& text : reasons.changes) hash.add(text);
+  return hash.value();
 }
 
 Json to_json(const Reasons& reasons) { return write_value(reasons); }

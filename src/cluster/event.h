@@ -30,6 +30,7 @@ struct Reasons {
   std::vector<std::string> changes;  // what would change it
   bool operator==(const Reasons&) const = default;
 };
+uint64_t digest(const Reasons& reasons);  // the same for the same reasons
 
 // A job's workers on one node, in the order of their ranks.
 struct Seat {

@@ -87,6 +87,13 @@ void fields(Io& io, State& s) {
   io("requests", s.requests);
 }
 
+// What is not written because it follows from the rest.
+void derive(State& state) {
+  for (auto& [id, job] : state.jobs) {
+    if (job.decided != 0) job.reasons_digest = digest(job.reasons);
+  }
+}
+
 // What everything else takes for granted: an index names only jobs that are there.
 void check_indexes(const State& state) {
   const auto check = [&](const JobId& id) {
@@ -116,6 +123,7 @@ State decode_snapshot(std::string_view bytes) {
     State state;
     read_value(json, state);
     check_indexes(state);
+    derive(state);
     return state;
   } catch (const Json::exception& e) {
     throw Error(ErrorCode::kFailed, std::string("not a snapshot of a cluster: ") + e.what(), "journal snapshot");

@@ -62,15 +62,19 @@ struct Job {
   WallTime started{};  // first generation; zero: never
   WallTime ended_at{};
   WallTime queued_since{};
+  // Side by side, for thousands of queued jobs are looked through at each decision.
+  uint64_t decided = 0;  // the offset of the last decision
+  WallTime decided_at{};
+  uint64_t reasons_digest = 0;         // of `reasons`
+  std::map<NodeId, WallTime> shunned;  // not to be used until then
 
   Generation generation = 0;
   std::vector<Seat> seats;
   std::set<NodeId> done;          // seats whose workers all ended well in this generation
   std::set<NodeId> failed;        // seats that reported a failure since the last start
   std::map<NodeId, int> leaving;  // workers of earlier seats that may still be alive
-  std::set<NodeId> holding;         // nodes where older workers may have to save before the gathered round is ready
-  std::map<NodeId, WallTime> shunned;  // not to be used until then
-  std::map<NodeId, int> strikes;       // how often in a row it was not ready in time
+  std::set<NodeId> holding;       // nodes where older workers may have to save before the gathered round is ready
+  std::map<NodeId, int> strikes;  // how often in a row it was not ready in time
   std::string master_addr;
   uint16_t master_port = 0;
   WallTime rescaled{};  // when it was last given more seats
@@ -83,10 +87,8 @@ struct Job {
   WallTime not_before{};                   // back-off
   std::vector<elastic::Failure> failures;  // of the last failed generation
   bool stop_failed = false;
-  std::string reason;    // for people: the last cause
-  Reasons reasons;       // of the last decision
-  uint64_t decided = 0;  // its offset
-  WallTime decided_at{};
+  std::string reason;  // for people: the last cause
+  Reasons reasons;     // of the last decision
 
   int workers() const;
   const Seat* seat_on(const NodeId& node) const;

@@ -20,6 +20,8 @@ Scope::Runner Scope::run(Scope& scope, Child& child, Task<void> task) {
   } catch (const std::exception&) {
     if (!scope.error_) scope.error_ = std::current_exception();
   }
+  // What it was given (a connection, say) goes now, not when somebody looks at the scope the next time.
+  task.reset();
   child.done = true;
   scope.changed_.notify();
 }

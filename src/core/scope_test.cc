@@ -171,6 +171,22 @@ TEST(Scope, AChildMaySpawnSiblingsBeforeAndAfterItsWaits) {
   EXPECT_EQ(trace, (Trace{"~0", "late1", "~late1", "~1", "late2", "~late2", "~2", "joined"}));
 }
 
+Task<void> holds_until(Loop& loop, Instant at, std::shared_ptr<int> given) {
+  co_await Sleep(loop, at);
+  (void)given;
+}
+
+TEST(Scope, WhatAChildWasGivenGoesWithItsEnd) {
+  ManualLoop loop;
+  Scope scope(loop);
+  auto given = std::make_shared<int>(1);
+  const std::weak_ptr<int> seen = given;
+  scope.spawn(holds_until(loop, Instant(1s), std::move(given)));
+  EXPECT_FALSE(seen.expired());
+  loop.advance(2s);
+  EXPECT_TRUE(seen.expired());
+}
+
 TEST(Scope, AFinishedChildIsFreedAtTheNextSpawn) {
   ManualLoop loop;
   Trace trace;

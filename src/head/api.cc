@@ -269,6 +269,9 @@ Task<ServerReply> Api::package(Call call) {
 }
 
 Task<ServerReply> Api::put_package(Call call) {
+  if (call.request.body.size() > kPackagePartMax) {
+    co_return error_reply(413, "too_large", "a part of a package has 4 MiB at most", "", "send it in smaller parts");
+  }
   const uint64_t offset = number(call.request, "offset").value_or(0);
   const uint64_t size = number(call.request, "size").value_or(call.request.body.size());
   const PackageStore::Progress progress =

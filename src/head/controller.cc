@@ -39,8 +39,15 @@ void Controller::tell(cluster::Event event) {
   changed_.notify();
 }
 
+WallTime Controller::now() const {
+  const auto since = std::chrono::floor<WallTime::duration>(world_.clock.now() - anchor_at_);
+  return std::max(world_.clock.wall(), anchor_wall_ + since);
+}
+
 Task<void> Controller::recover() {
   state_ = co_await history_.recover();
+  anchor_wall_ = state_.time;
+  anchor_at_ = world_.clock.now();
   cluster::HeadStarted started;
   started.epoch = state_.epoch + 1;
   started.version = settings_.version;
@@ -59,7 +66,7 @@ Task<void> Controller::recover() {
 }
 
 Task<void> Controller::run(Listener& listener) {
-  scope_.spawn(sessions_.serve(listener, state_.epoch));
+  scope_.spawn(serve_agents(listener));
   co_await machines_.sweep(state_);
   scope_.spawn(decide_and_act());
   while (!finished() && !failure_) co_await changed_.wait();
@@ -80,6 +87,18 @@ Task<void> Controller::decide_and_act() {
   } catch (const Error& error) {
     // Without its journal a head can decide nothing; agents keep their workers going.
     failure_ = error;
+  } catch (const std::exception& error) {
+    failure_ = Error(ErrorCode::kFailed, fmt::format("the head cannot go on: {}", error.what()));
+  }
+  changed_.notify();
+}
+
+// A head that agents cannot reach must not look alive.
+Task<void> Controller::serve_agents(Listener& listener) {
+  try {
+    co_await sessions_.serve(listener, state_.epoch);
+  } catch (const std::exception& error) {
+    failure_ = Error(ErrorCode::kFailed, fmt::format("no more agents can be served: {}", error.what()));
   }
   changed_.notify();
 }
@@ -124,8 +143,12 @@ std::vector<cluster::Event> Controller::take_happened() {
 Task<void> Controller::turn() {
   const uint64_t covered = submitted_;
   const Instant began = world_.clock.now();
-  reconcile::Decision decision = reconcile::decide(state_, observed_, take_happened(), world_.clock.wall());
-  metrics_.histogram("rubato_decision_seconds", "Time to decide one turn.", {0.0001, 0.001, 0.01, 0.05, 0.1, 0.5, 1, 5})
+  anchor_wall_ = now();
+  anchor_at_ = began;
+  reconcile::Decision decision = reconcile::decide(state_, observed_, take_happened(), anchor_wall_);
+  metrics_
+      .histogram("rubato_decision_seconds", "Time to decide one turn.",
+                 {0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5})
       .observe(to_seconds(world_.clock.now() - began));
   decided_ = true;
   wake_ = decision.wake;
@@ -166,7 +189,15 @@ std::set<NodeId> Controller::concerned(const std::vector<Record>& records) {
 }
 
 void Controller::act(const std::vector<Record>& records) {
-  for (const NodeId& node : concerned(records)) {
+  for (const Record& record : records) {
+    // Its connection may have ended while this was decided, when there was no node yet to miss it.
+    const auto* joined = std::get_if<cluster::NodeJoined>(&record.event);
+    if (joined && !sessions_.connected(joined->node)) absent_[joined->node] = world_.clock.now() + kReconnectWindow;
+  }
+  std::set<NodeId> nodes = concerned(records);
+  nodes.merge(owed_);
+  owed_.clear();
+  for (const NodeId& node : nodes) {
     const auto it = state_.nodes.find(node);
     const bool unwanted =
         it == state_.nodes.end() || it->second.phase == NodePhase::kRemoving || it->second.phase == NodePhase::kLost;
@@ -218,7 +249,6 @@ std::optional<std::string> Controller::refuse(const elastic::Hello& hello) {
   }
   if (!node.agent.value.empty() && node.agent != hello.agent)
     return fmt::format("another agent has joined as node '{}'", hello.node.value);
-  if (hello.head_epoch > state_.epoch) return "it has obeyed a newer head";
   return std::nullopt;
 }
 
@@ -235,6 +265,12 @@ void Controller::connected(const elastic::Hello& hello) {
     tell(std::move(joined));
   }
   reported(hello.node, hello.errands);
+  // The state may be ahead of the journal: what it says now is for act() to send.
+  if (committing_) {
+    owed_.insert(hello.node);
+  } else {
+    sessions_.send_orders(hello.node);
+  }
 }
 
 void Controller::reported(const NodeId& node, std::vector<elastic::ErrandReport> errands) {

@@ -57,7 +57,11 @@ class Controller final : public SessionHost {
   JobLogs& logs() { return logs_; }
   PackageStore& packages() { return packages_; }
   const HeadSettings& settings() const { return settings_; }
-  WallTime now() const { return std::max(world_.clock.wall(), state_.time); }
+  // The wall clock, but when that is set back this one goes on from where it was: deadlines are in its time, and would
+  // not come for hours.
+  WallTime now() const;
+  // What is kept beside the state, for jobs and nodes; it must not grow with time.
+  size_t remembered() const { return reports_.size() + absent_.size() + told_.size() + observed_.ready.size(); }
   // A job with this request id that is still on its way to the journal.
   std::optional<JobId> pending_request(const std::string& request_id) const;
 
@@ -74,6 +78,7 @@ class Controller final : public SessionHost {
  private:
   void tell(cluster::Event event);
   Task<void> decide_and_act();
+  Task<void> serve_agents(Listener& listener);
   Task<void> turn();
   std::vector<cluster::Event> take_happened();
   std::optional<Instant> next_turn() const;
@@ -92,12 +97,15 @@ class Controller final : public SessionHost {
   PackageStore packages_;
   Machines machines_;
 
+  WallTime anchor_wall_{};  // now() was at least this
+  Instant anchor_at_{};     // at this instant
   cluster::State state_;
   cluster::Observed observed_;
   std::vector<cluster::Event> happened_;
   std::map<NodeId, std::vector<elastic::ErrandReport>> reports_;  // not looked at yet
   std::map<NodeId, Instant> absent_;                              // when a node that is not connected is given up
   std::map<JobId, std::set<NodeId>> told_;                        // who has an errand of a job
+  std::set<NodeId> owed_;  // connected while a commit was under way: they get their orders after it
   cluster::Wake wake_;
   bool decided_ = false;
   bool committing_ = false;

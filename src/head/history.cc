@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cluster/apply.h"
+#include "core/timestamp.h"
 
 namespace rubato::head {
 
@@ -83,6 +84,13 @@ Task<State> History::replay(std::optional<WallTime> time, std::optional<uint64_t
   if (!first.empty() && first.front().offset != state.offset + 1) {
     throw Error(ErrorCode::kNotFound, fmt::format("the journal begins at record {}", first.front().offset), "",
                 "ask for a later time");
+  }
+  if (state.offset == 0 && !first.empty()) {
+    const WallTime begin = cluster::decode(first.front().offset, first.front().bytes).time;
+    if (bound == 0 || (time && *time < begin)) {
+      throw Error(ErrorCode::kNotFound, fmt::format("the journal begins at {}", format_time(begin)), "",
+                  "ask for a later time");
+    }
   }
   while (state.offset < bound) {
     const std::vector<JournalRecord> batch = co_await journal_.read(state.offset, kReadBatch);

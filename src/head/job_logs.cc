@@ -1,5 +1,7 @@
 #include "head/job_logs.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -13,6 +15,27 @@ namespace {
 // More than agents may have sent without an acknowledgement: enough to know what is kept already.
 constexpr uint64_t kTail = uint64_t{16} << 20;
 constexpr size_t kBlock = size_t{256} << 10;
+
+// A line as the API gives it. `text` may be any bytes.
+std::string log_entry(const NodeId& node, const AgentId& agent, const elastic::LogLine& line) {
+  const json entry = {{"time", format_time(WallTime(std::chrono::microseconds(line.time_us)))},
+                      {"rank", line.rank},
+                      {"node", node.value},
+                      {"generation", line.generation},
+                      {"stream", line.is_stderr ? "err" : "out"},
+                      {"text", line.text},
+                      {"agent", agent.value},
+                      {"sequence", line.sequence}};
+  return entry.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+elastic::LogLine missing_before(const elastic::LogLine& line, uint64_t lost) {
+  elastic::LogLine words = line;
+  words.is_stderr = true;
+  words.text = fmt::format("rubato: {} lines are missing here: the head's disk did not take them", lost);
+  return words;
+}
+
 }  // namespace
 
 JobLogs::JobLogs(Loop& loop, Files& files, std::string jobs_folder)
@@ -23,14 +46,13 @@ std::string JobLogs::path(const JobId& job) const { return folder_ + "/" + job.v
 JobLogs::OpenLog& JobLogs::open(const JobId& job) {
   const auto found = open_.find(job);
   if (found != open_.end()) return found->second;
-  files_.make_folders(folder_ + "/" + job.value);
   OpenLog& log = open_[job];
+  if (!files_.exists(path(job))) return log;
   uint64_t size = 0;
   for (const Files::Entry& entry : files_.list(folder_ + "/" + job.value)) {
     if (entry.name == "log") size = entry.size;
   }
   uint64_t offset = size > kTail ? size - kTail : 0;
-  bool torn = false;
   while (offset < size) {
     const uint64_t before = offset;
     for (const std::string& line : read(job, offset)) {
@@ -40,39 +62,38 @@ JobLogs::OpenLog& JobLogs::open(const JobId& job) {
       uint64_t& kept = log.kept[AgentId{entry["agent"].get<std::string>()}];
       kept = std::max(kept, entry["sequence"].get<uint64_t>());
     }
-    torn = offset == before;
-    if (torn) break;
+    log.torn = offset == before;
+    if (log.torn) break;
   }
-  log.file = files_.open_append(path(job));
-  // A head that died in the middle of a line: end it, so that the next one is whole.
-  if (torn) log.file->append("\n");
   return log;
 }
 
 uint64_t JobLogs::append(const JobId& job, const NodeId& node, const AgentId& agent,
                          const std::vector<elastic::LogLine>& lines) {
   OpenLog& log = open(job);
-  uint64_t& kept = log.kept[agent];
-  std::string bytes;
-  uint64_t last = kept;
+  uint64_t last = log.kept[agent];
+  uint64_t fresh = 0;
+  std::string bytes = log.torn ? "\n" : "";
   for (const elastic::LogLine& line : lines) {
     if (line.sequence <= last) continue;
-    json entry = {{"time", format_time(WallTime(std::chrono::microseconds(line.time_us)))},
-                  {"rank", line.rank},
-                  {"node", node.value},
-                  {"generation", line.generation},
-                  {"stream", line.is_stderr ? "err" : "out"},
-                  {"text", line.text},
-                  {"agent", agent.value},
-                  {"sequence", line.sequence}};
-    bytes += entry.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+    if (fresh++ == 0 && log.lost > 0) bytes += log_entry(node, agent, missing_before(line, log.lost));
+    bytes += log_entry(node, agent, line);
     last = line.sequence;
   }
-  if (bytes.empty()) return kept;
-  log.file->append(bytes);
-  kept = last;
+  if (fresh == 0) return last;
+  try {
+    files_.make_folders(folder_ + "/" + job.value);
+    // Opened each time: a thousand running jobs are not a thousand open files.
+    files_.open_append(path(job))->append(bytes);
+    log.lost = 0;
+    log.torn = false;
+  } catch (const Error&) {
+    log.lost += fresh;
+    log.torn = true;
+  }
+  log.kept[agent] = last;
   grown_.notify();
-  return kept;
+  return last;
 }
 
 std::vector<std::string> JobLogs::read(const JobId& job, uint64_t& offset) const {

@@ -20,15 +20,18 @@ class JobLogs {
  public:
   JobLogs(Loop& loop, Files& files, std::string jobs_folder);
 
-  // Keeps the lines that are new. Returns the sequence number up to which all are kept. Throws when the disk is full.
+  // Keeps the lines that are new. Returns the sequence number up to which the agent may forget them. Lines that the
+  // disk does not take are lost, and the log says so as soon as it takes one: a node is worth more than its lines.
   uint64_t append(const JobId& job, const NodeId& node, const AgentId& agent,
                   const std::vector<elastic::LogLine>& lines);
 
-  // The job has ended: its file is not held open any more, and who reads it may stop.
+  // The job has ended: nothing of it is held any more, and who reads it may stop.
   void close(const JobId& job) {
     open_.erase(job);
     grown_.notify();
   }
+
+  size_t open_files() const { return open_.size(); }
 
   std::string path(const JobId& job) const;
   Event& grown() { return grown_; }
@@ -38,8 +41,9 @@ class JobLogs {
 
  private:
   struct OpenLog {
-    std::unique_ptr<Appender> file;
     std::map<AgentId, uint64_t> kept;  // the last sequence number
+    uint64_t lost = 0;                 // lines that the disk did not take since the last one that it took
+    bool torn = false;                 // the file may end in the middle of a line: a head died, the disk was full
   };
   OpenLog& open(const JobId& job);
 

@@ -25,9 +25,15 @@ Machines::Machines(World& world, provider::NodeProvider& provider, Endpoint head
       scope_(world.clock.loop()) {}
 
 void Machines::follow(const cluster::State& state) {
+  const auto in_phase = [&](const NodeId& id, NodePhase phase) {
+    const auto it = state.nodes.find(id);
+    return it != state.nodes.end() && it->second.phase == phase;
+  };
+  std::erase_if(created_, [&](const NodeId& id) { return !in_phase(id, NodePhase::kRequested); });
+  std::erase_if(removed_, [&](const NodeId& id) { return !in_phase(id, NodePhase::kRemoving); });
   for (const auto& [id, node] : state.nodes) {
     if (node.phase == NodePhase::kRequested && state.spec && state.spec->types.contains(node.type) &&
-        creating_.insert(id).second) {
+        !created_.contains(id) && creating_.insert(id).second) {
       provider::NodeOrder order;
       order.node = id;
       order.type = state.spec->types.at(node.type);
@@ -36,7 +42,8 @@ void Machines::follow(const cluster::State& state) {
       scope_.spawn(create(std::move(order)));
     }
     // A call to create is finished first: the provider need not cope with both at once.
-    if (node.phase == NodePhase::kRemoving && !creating_.contains(id) && removing_.insert(id).second)
+    if (node.phase == NodePhase::kRemoving && !creating_.contains(id) && !removed_.contains(id) &&
+        removing_.insert(id).second)
       scope_.spawn(remove(id));
   }
 }
@@ -54,6 +61,7 @@ Task<void> Machines::create(provider::NodeOrder order) {
     log_.warning("node not created", {{"node", node.value}, {"error", error.message}});
   }
   creating_.erase(node);
+  created_.insert(node);
   if (failure.empty()) {
     tell_(cluster::NodeCreated{node});
   } else {
@@ -74,6 +82,7 @@ Task<void> Machines::remove(NodeId node) {
     co_await Sleep(world_.clock.loop(), world_.clock.now() + kRemoveAgain);
   }
   removing_.erase(node);
+  removed_.insert(node);
   tell_(cluster::NodeGone{node});
 }
 

@@ -32,7 +32,8 @@ class Machines {
   Endpoint head_;
   Log log_;
   std::function<void(cluster::Event)> tell_;
-  std::set<NodeId> creating_, removing_;
+  std::set<NodeId> creating_, removing_;  // calls under way
+  std::set<NodeId> created_, removed_;    // told, and not yet in the state: no reason to call again
   Scope scope_;
 };
 

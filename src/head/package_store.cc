@@ -61,7 +61,7 @@ PackageStore::Progress PackageStore::put(const std::string& hash, uint64_t offse
   }
   if (hasher.hex() != hash) {
     files_.remove_tree(part);
-    throw Error(ErrorCode::kFailed, "the package's bytes do not match its hash: it was damaged on the way", "",
+    throw Error(ErrorCode::kUsage, "the package's bytes do not match its hash: it was damaged on the way", "",
                 "submit again");
   }
   files_.rename(part, whole);

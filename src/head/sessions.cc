@@ -21,13 +21,18 @@ Task<void> Sessions::serve(Listener& listener, uint64_t epoch) {
   }
 }
 
-Task<std::optional<Hello>> Sessions::greet(Connection& connection) {
+Task<std::optional<Hello>> Sessions::greet(Connection& connection, uint64_t epoch) {
   const Instant deadline = world_.clock.now() + kGreetingMax;
   const auto answered = co_await with_deadline(world_.clock.loop(), deadline, connection.receive());
   if (!answered || !*answered) co_return std::nullopt;
   ToHead message = decode_to_head(**answered, world_.clock.now());
   auto* hello = std::get_if<Hello>(&message);
   if (!hello) co_return std::nullopt;
+  if (hello->head_epoch > epoch) {
+    // This head was replaced and does not know it yet. What it would say could end an agent that the next one needs.
+    log_.warning("an agent has obeyed a newer head", {{"node", hello->node.value}, {"epoch", hello->head_epoch}});
+    co_return std::nullopt;
+  }
   std::optional<std::string> refusal;
   if (hello->protocol != kNodeProtocol) {
     refusal = fmt::format("this head speaks protocol {}, the agent {}: use the same version of rubato", kNodeProtocol,
@@ -53,9 +58,9 @@ Task<std::optional<Hello>> Sessions::greet(Connection& connection) {
 Task<void> Sessions::attend(std::unique_ptr<Connection> connection, uint64_t epoch) {
   std::optional<Hello> hello;
   try {
-    hello = co_await greet(*connection);
-  } catch (const Error& error) {
-    log_.warning("bad greeting", {{"from", connection->peer_address()}, {"error", error.message}});
+    hello = co_await greet(*connection, epoch);
+  } catch (const std::exception& error) {
+    log_.warning("bad greeting", {{"from", connection->peer_address()}, {"error", error.what()}});
   }
   if (!hello) co_return;
   const NodeId node = hello->node;
@@ -69,16 +74,14 @@ Task<void> Sessions::attend(std::unique_ptr<Connection> connection, uint64_t epo
   welcome.heartbeat = heartbeat_;
   session->connection->send(encode(ToAgent(welcome)));
   host_.connected(*hello);
-  send_orders(node);
   bool closed = false;
   try {
     closed = co_await listen_to(node, *session);
-  } catch (const Error& error) {
-    log_.warning("agent cut off", {{"node", node.value}, {"error", error.message}});
+  } catch (const std::exception& error) {
+    log_.warning("agent cut off", {{"node", node.value}, {"error", error.what()}});
   }
-  const auto current = sessions_.find(node);
-  if (current == sessions_.end() || current->second != session) co_return;  // it is back already on a newer connection
-  sessions_.erase(current);
+  if (!is_current(node, *session)) co_return;  // it is back already on a newer connection
+  sessions_.erase(node);
   host_.disconnected(node, closed);
 }
 
@@ -88,9 +91,16 @@ Task<bool> Sessions::listen_to(const NodeId& node, Session& session) {
     const auto received = co_await with_deadline(world_.clock.loop(), deadline, session.connection->receive());
     if (!received) co_return false;
     if (!*received) co_return session.connection->ended() == Connection::End::kClosed;
+    // What comes late on a connection that was replaced would undo what the new one has told.
+    if (!is_current(node, session)) co_return false;
     const ToHead message = decode_to_head(**received, world_.clock.now());
     handle(node, session, message);
   }
+}
+
+bool Sessions::is_current(const NodeId& node, const Session& session) const {
+  const auto it = sessions_.find(node);
+  return it != sessions_.end() && it->second.get() == &session;
 }
 
 void Sessions::handle(const NodeId& node, Session& session, const ToHead& message) {

@@ -19,6 +19,7 @@ class SessionHost {
   virtual ~SessionHost() = default;
   // nullopt: welcome; else why this agent may not be part of the cluster.
   virtual std::optional<std::string> refuse(const elastic::Hello& hello) = 0;
+  // Sends it its orders, now or once they are durable.
   virtual void connected(const elastic::Hello& hello) = 0;
   virtual void reported(const NodeId& node, std::vector<elastic::ErrandReport> errands) = 0;
   virtual void leaving(const NodeId& node, const elastic::Leaving& words) = 0;
@@ -50,8 +51,9 @@ class Sessions {
   };
 
   Task<void> attend(std::unique_ptr<Connection> connection, uint64_t epoch);
-  Task<std::optional<elastic::Hello>> greet(Connection& connection);
+  Task<std::optional<elastic::Hello>> greet(Connection& connection, uint64_t epoch);
   Task<bool> listen_to(const NodeId& node, Session& session);  // true: the other side closed
+  bool is_current(const NodeId& node, const Session& session) const;
   void handle(const NodeId& node, Session& session, const elastic::ToHead& message);
 
   World& world_;

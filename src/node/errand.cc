@@ -20,6 +20,9 @@ namespace {
 constexpr Duration kTryAgain = 5s;
 // As a shell says "command not found": no worker was there to end with a code of its own.
 constexpr int kNotStarted = 127;
+// Enough for a Python traceback of moderate depth.
+constexpr size_t kLastWords = 30;
+constexpr size_t kLastWordBytes = 500;
 
 std::string words(const Error& error) {
   std::string text = error.message;
@@ -39,7 +42,7 @@ ErrandRunner::Group::Group(NodeParts& parts, LaunchSpec spec_in, agent::WorkerGr
 ErrandRunner::ErrandRunner(NodeParts& parts, JobId job)
     : parts_(parts),
       job_(std::move(job)),
-      log_(parts.world, parts.settings.folder + "/spool/" + job_.value, parts.stir),
+      log_(parts.world, parts.settings.folder + "/spool/" + job_.value, parts.stir, parts.first_sequence),
       scope_(parts.world.clock.loop()) {
   errand_.job = job_;
   errand_.phase = Phase::kEnded;
@@ -143,7 +146,7 @@ void ErrandRunner::follow_ended() {
   // A head that has forgotten the job does not want its lines either.
   if (!abandoned_ && (gone_ || !log_.all_sent())) return;
   group_.reset();
-  parts_.world.files.remove_tree(folder());
+  parts_.discard(folder());
   prepared_ = false;
   if (abandoned_) log_.remove();
   gone_ = true;
@@ -163,6 +166,10 @@ Task<void> ErrandRunner::prepare() {
     if (!errand_.spec.prewarm.empty()) parts_.prewarm(errand_, python(), folder() + "/work");
   } catch (const Error& error) {
     problem_ = words(error);
+    // Once, however often it is tried: a person who wonders why nothing starts looks here.
+    if (std::exchange(told_, problem_) != problem_) {
+      log_.add(errand_.generation, errand_.place.first_rank, true, "rubato: " + problem_);
+    }
   }
   preparing_ = false;
   parts_.stir();
@@ -181,7 +188,7 @@ Task<void> ErrandRunner::make_work_folder() {
   const std::string draft = folder() + "/work.draft";
   files.remove_tree(draft);
   co_await copy_tree(parts_.world, package, draft);
-  files.rename(draft, work);
+  files.move(draft, work);
 }
 
 const std::string& ErrandRunner::python() const {
@@ -199,7 +206,9 @@ agent::WorkerGroup::Setup ErrandRunner::make_setup(const std::string& visible_de
   setup.cwd = folder() + "/work";
   setup.own_variables = own_variables;
   const Generation generation = errand_.generation;
+  last_words_.clear();
   setup.lines = [this, generation](int rank, bool is_stderr, std::string line) {
+    if (is_stderr) remember(rank, line);
     log_.add(generation, rank, is_stderr, std::move(line));
   };
   return setup;
@@ -212,7 +221,7 @@ void ErrandRunner::start_workers() {
   no_start_.reset();
   try {
     // AdaptDL makes files in its folder, but not the folder.
-    if (!errand_.output.empty()) parts_.world.files.make_folders(errand_.output + "/checkpoint");
+    if (!errand_.output.empty()) parts_.world.files.make_folders(errand_.output + "/" + std::string(kAdaptdlFolder));
     Devices::Share devices = parts_.devices.take(errand_.workers, errand_.spec.per_worker.of(kGpu));
     agent::WorkerGroup::Setup setup = make_setup(devices.visible());
     LaunchSpec spec = launch_spec(errand_);
@@ -288,9 +297,24 @@ std::vector<elastic::Failure> ErrandRunner::failures() const {
   std::vector<elastic::Failure> list;
   if (no_start_) list = {*no_start_};
   if (!no_start_ && group_) list = group_->workers.failures();
-  // Several nodes may be one machine: the node's name says more.
-  for (elastic::Failure& failure : list) failure.host = parts_.settings.node.value;
+  for (elastic::Failure& failure : list) {
+    // Several nodes may be one machine: the node's name says more.
+    failure.host = parts_.settings.node.value;
+    // A script without torch's @record leaves no error file, but Python has printed why it ended.
+    const auto words = last_words_.find(failure.rank);
+    if (failure.message.empty() && failure.traceback.empty() && words != last_words_.end()) {
+      failure.message = words->second.back();
+      failure.traceback = join(words->second, "\n");
+    }
+  }
   return list;
+}
+
+void ErrandRunner::remember(int rank, const std::string& line) {
+  if (trim(line).empty()) return;
+  std::deque<std::string>& words = last_words_[rank];
+  words.push_back(line.substr(0, kLastWordBytes));
+  if (words.size() > kLastWords) words.pop_front();
 }
 
 }  // namespace rubato::node

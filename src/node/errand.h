@@ -7,7 +7,9 @@
 // Each step looks at what is, never at how it came about: an errand may be repeated, skipped or taken back at any time.
 #pragma once
 
+#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +34,8 @@ struct NodeParts {
   // One interpreter is kept warm on a node: prewarm() makes it this job's, whose program is there by now.
   std::function<void(const elastic::Errand&, const std::string& python, const std::string& work)> prewarm;
   std::function<bool(const JobId&)> is_warm_for;
+  std::function<void(const std::string& folder)> discard;  // it is out of the way at once, and removed bit by bit
+  uint64_t first_sequence = 1;  // of the lines of a job that is new here: above those of all that were forgotten
 };
 
 class ErrandRunner {
@@ -77,6 +81,7 @@ class ErrandRunner {
   void settle_log();
   elastic::ErrandReport running_report(elastic::ErrandReport report);
   std::vector<elastic::Failure> failures() const;
+  void remember(int rank, const std::string& line);
   const std::string& python() const;
   std::string folder() const { return parts_.settings.folder + "/jobs/" + job_.value; }
 
@@ -89,11 +94,13 @@ class ErrandRunner {
 
   bool preparing_ = false, prepared_ = false;
   std::string problem_;
+  std::string told_;  // the last problem that the log was told
   std::unique_ptr<PortLease> port_;
   Generation started_ = 0;                    // the newest generation that was tried
   std::optional<elastic::Failure> no_start_;  // of that generation
   std::vector<std::string> forced_;
-  bool settled_ = false;  // the log knows that the workers have ended
+  std::map<int, std::deque<std::string>> last_words_;  // on standard error, by rank: why a worker ended
+  bool settled_ = false;                               // the log knows that the workers have ended
   bool gone_ = false;
   std::unique_ptr<Group> group_;
   Scope scope_;

@@ -37,7 +37,7 @@ agent::Environment job_environment(const agent::Environment& inherited, const Er
   // As many threads as CPUs were asked for: more would fight over them.
   env["OMP_NUM_THREADS"] = std::to_string(std::max<int64_t>(1, errand.spec.per_worker.of(kCpu) / 1000));
   if (devices) env["CUDA_VISIBLE_DEVICES"] = *devices;
-  env["ADAPTDL_CHECKPOINT_PATH"] = errand.output + "/checkpoint";
+  env["ADAPTDL_CHECKPOINT_PATH"] = errand.output + "/" + std::string(kAdaptdlFolder);
   for (const auto& [name, value] : errand.spec.env) env[name] = value;
 
   env["RUBATO_OUTPUT"] = errand.output;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "agent/worker_env.h"
 #include "elastic/node_wire.h"
@@ -9,6 +10,9 @@
 #include "model/launch_spec.h"
 
 namespace rubato::node {
+
+// In the output folder, for AdaptDL, which expects it to be there. Not a name that a training would take for itself.
+inline constexpr std::string_view kAdaptdlFolder = "adaptdl-checkpoint";
 
 LaunchSpec launch_spec(const elastic::Errand& errand);
 elastic::View errand_view(const elastic::Errand& errand);

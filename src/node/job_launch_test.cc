@@ -43,7 +43,7 @@ TEST(JobLaunch, WorkersGetRubatosAndAdaptDlsNames) {
   EXPECT_EQ(env.at("ADAPTDL_NUM_REPLICAS"), "4");
   EXPECT_EQ(env.at("ADAPTDL_NUM_NODES"), "2");
   EXPECT_EQ(env.at("ADAPTDL_NUM_RESTARTS"), "3");
-  EXPECT_EQ(env.at("ADAPTDL_CHECKPOINT_PATH"), "/out/checkpoint");
+  EXPECT_EQ(env.at("ADAPTDL_CHECKPOINT_PATH"), "/out/adaptdl-checkpoint");
   EXPECT_EQ(env.at("TORCHELASTIC_RUN_ID"), "j-1");
   EXPECT_EQ(env.at("TORCHELASTIC_MAX_RESTARTS"), "5");
   agent::WorkerPlace place;

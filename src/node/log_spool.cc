@@ -47,8 +47,8 @@ std::optional<elastic::LogLine> read_record(std::string_view bytes, size_t& size
 
 }  // namespace
 
-LogSpool::LogSpool(World& world, std::string folder, std::function<void()> on_lines)
-    : world_(world), folder_(std::move(folder)), on_lines_(std::move(on_lines)) {
+LogSpool::LogSpool(World& world, std::string folder, std::function<void()> on_lines, uint64_t first_sequence)
+    : world_(world), folder_(std::move(folder)), on_lines_(std::move(on_lines)), next_sequence_(first_sequence) {
   world_.files.make_folders(folder_);
   adopt();
 }
@@ -132,10 +132,12 @@ void LogSpool::flush() {
     appender_->append(buffer_);
     segments_.back().size += buffer_.size();
     added_bytes_ += buffer_.size();
+    no_room_ = false;
   } catch (const Error&) {
     // What was written of it is beyond the segment's known size; the next lines begin another one.
     appender_.reset();
     dropped_ += buffered_lines_;
+    no_room_ = true;
   }
   buffer_.clear();
   buffered_lines_ = 0;
@@ -230,7 +232,8 @@ void LogSpool::drop_acked_segments() {
 
 bool LogSpool::all_sent() {
   next_segment_if_read();
-  return buffer_.empty() && dropped_ == 0 && read_ == end();
+  // What a full disk cannot even tell of must not keep a job from ending.
+  return buffer_.empty() && (dropped_ == 0 || no_room_) && read_ == end();
 }
 
 void LogSpool::remove() {

@@ -26,7 +26,12 @@ class LogSpool {
  public:
   // Goes on with what an earlier agent left in `folder`, numbers included. `on_lines` is called when there are lines
   // to send where there were none.
-  LogSpool(World& world, std::string folder, std::function<void()> on_lines);
+  // `first_sequence`: a spool made anew for a job that was here before goes on counting, or the head would take its
+  // lines for those that it has.
+  LogSpool(World& world, std::string folder, std::function<void()> on_lines, uint64_t first_sequence = 1);
+
+  // The number of the next line.
+  uint64_t next_sequence() const { return next_sequence_; }
 
   // Never throws: lines that the disk or the bound has no room for are counted, and a line says how many there were.
   void add(Generation generation, int rank, bool is_stderr, std::string text);
@@ -79,10 +84,11 @@ class LogSpool {
   std::string buffer_;
   uint64_t buffered_lines_ = 0;
 
-  uint64_t next_sequence_ = 1;
+  uint64_t next_sequence_;
   uint64_t acked_sequence_ = 0;
   uint64_t added_bytes_ = 0, acked_bytes_ = 0, in_flight_bytes_ = 0;
   uint64_t dropped_ = 0;
+  bool no_room_ = false;  // the disk took nothing at the last try
   Generation last_generation_ = 0;
   int last_rank_ = 0;
 

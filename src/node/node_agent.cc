@@ -6,6 +6,7 @@
 
 #include "core/text.h"
 #include "node/job_launch.h"
+#include "world/trees.h"
 
 namespace rubato::node {
 
@@ -35,7 +36,7 @@ NodeAgent::NodeAgent(World& world, NodeSettings settings, Channel<int>* signals)
       signals_(signals),
       self_{world.random.hex(32)},
       events_(world, "", settings_.node.value),
-      packages_(world, settings_.folder + "/packages", settings_.unpack),
+      packages_(world, settings_.folder + "/packages", settings_.unpack, settings_.offload),
       devices_(device_names(settings_)),
       parts_{world,
              settings_,
@@ -46,11 +47,39 @@ NodeAgent::NodeAgent(World& world, NodeSettings settings, Channel<int>* signals)
              [this](const elastic::Errand& errand, const std::string& python, const std::string& work) {
                prewarm(errand, python, work);
              },
-             [this](const JobId& job) { return warm_for_ == job; }},
+             [this](const JobId& job) { return warm_for_ == job; },
+             [this](const std::string& folder) { discard(folder); }},
       changed_(world.clock.loop()),
       scope_(world.clock.loop()) {
-  world_.files.remove_tree(settings_.folder + "/jobs");  // of an agent before this one; its workers died with it
+  // Of an agent before this one; its workers died with it.
+  const std::string trash = settings_.folder + "/trash";
+  if (world_.files.exists(trash)) {
+    for (const Files::Entry& entry : world_.files.list(trash)) scope_.spawn(empty(trash + "/" + entry.name));
+  }
+  discard(settings_.folder + "/jobs");
   adopt_spools();
+}
+
+// A folder of many files takes seconds to remove, in which the head would hear nothing of us.
+void NodeAgent::discard(const std::string& folder) {
+  if (!world_.files.exists(folder)) return;
+  const std::string place = settings_.folder + "/trash/" + world_.random.hex(16);
+  try {
+    world_.files.make_folders(settings_.folder + "/trash");
+    world_.files.move(folder, place);
+  } catch (const Error&) {
+    world_.files.remove_tree(folder);  // a full disk has no room for another name
+    return;
+  }
+  scope_.spawn(empty(place));
+}
+
+Task<void> NodeAgent::empty(std::string folder) {
+  try {
+    co_await remove_in_turns(world_, std::move(folder));
+  } catch (const Error& error) {
+    say("old files stay: " + error.message);
+  }
 }
 
 void NodeAgent::adopt_spools() {
@@ -82,7 +111,11 @@ Task<int> NodeAgent::run() {
   while (true) {
     stirred_ = false;
     for (const auto& [job, errand] : runners_) errand->follow();
-    std::erase_if(runners_, [](const auto& entry) { return entry.second->forgotten(); });
+    std::erase_if(runners_, [this](const auto& entry) {
+      if (!entry.second->forgotten()) return false;
+      parts_.first_sequence = std::max(parts_.first_sequence, entry.second->log().next_sequence());
+      return true;
+    });
     if (over()) break;
     changed_.notify();
     while (!stirred_) {

@@ -54,6 +54,8 @@ class NodeAgent {
   ErrandRunner& runner(const JobId& job);
   void prewarm(const elastic::Errand& errand, const std::string& python, const std::string& work);
   void adopt_spools();
+  void discard(const std::string& folder);
+  Task<void> empty(std::string folder);
 
   World& world_;
   const NodeSettings settings_;

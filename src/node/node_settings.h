@@ -27,6 +27,7 @@ struct NodeSettings {
   bool old_torch = false;
   std::string version;
   PackageStore::Unpack unpack = package_unpacker();
+  PackageStore::Offload offload;  // of unpacking; unset: on the loop
 };
 
 }  // namespace rubato::node

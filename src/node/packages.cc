@@ -12,10 +12,15 @@ namespace {
 // Asked again when nothing came for so long: the head may have been busy, or forgotten us.
 constexpr Duration kAskAgain = 30s;
 constexpr size_t kCopyBytes = size_t{1} << 20;
+constexpr int kFilesATurn = 16;
 }  // namespace
 
-PackageStore::PackageStore(World& world, std::string folder, Unpack unpack)
-    : world_(world), folder_(std::move(folder)), unpack_(std::move(unpack)) {
+PackageStore::PackageStore(World& world, std::string folder, Unpack unpack, Offload offload)
+    : world_(world),
+      folder_(std::move(folder)),
+      unpack_(std::move(unpack)),
+      offload_(std::move(offload)),
+      scope_(world.clock.loop()) {
   world_.files.make_folders(folder_);
 }
 
@@ -36,7 +41,7 @@ Task<std::string> PackageStore::get(std::string hash) {
     const uint64_t had = fetch->have;
     const Instant deadline = world_.clock.now() + kAskAgain;
     co_await fetch->changed.wait_until(deadline);
-    if (world_.clock.now() >= deadline && fetch->have == had && !fetch->done && ask_) {
+    if (world_.clock.now() >= deadline && fetch->have == had && !fetch->done && !fetch->unpacking && ask_) {
       ask_(elastic::PackageWanted{hash, had});
     }
   }
@@ -46,19 +51,23 @@ Task<std::string> PackageStore::get(std::string hash) {
 
 void PackageStore::connected(Ask ask) {
   ask_ = std::move(ask);
-  for (const auto& [hash, fetch] : fetches_) ask_(elastic::PackageWanted{hash, fetch->have});
+  for (const auto& [hash, fetch] : fetches_) {
+    if (!fetch->unpacking) ask_(elastic::PackageWanted{hash, fetch->have});
+  }
 }
 
 void PackageStore::take(const elastic::PackagePart& part) {
   const auto found = fetches_.find(part.hash);
   if (found == fetches_.end()) return;
   const std::shared_ptr<Fetch> fetch = found->second;
-  if (part.offset != fetch->have) return;  // an answer to a question that was asked twice
+  if (part.offset != fetch->have || fetch->unpacking) return;  // an answer to a question that was asked twice
   try {
     fetch->file->append(part.bytes);
     fetch->have += part.bytes.size();
     if (fetch->have == part.size) {
-      finish(part.hash, *fetch);
+      fetch->file.reset();
+      fetch->unpacking = true;
+      scope_.spawn(finish(part.hash, fetch));
     } else if (part.bytes.empty()) {
       throw Error(ErrorCode::kFailed, fmt::format("the head has only {} of {} bytes of package {}", fetch->have,
                                                   part.size, part.hash.substr(0, 12)));
@@ -67,19 +76,33 @@ void PackageStore::take(const elastic::PackagePart& part) {
     }
   } catch (const Error& error) {
     fetch->error = error;
-  }
-  if (fetch->done || fetch->error) {
-    fetch->file.reset();
-    world_.files.remove_tree(part_path(part.hash));
-    fetches_.erase(part.hash);
+    close(part.hash, *fetch);
   }
   fetch->changed.notify();
 }
 
-void PackageStore::finish(const std::string& hash, Fetch& fetch) {
+Task<void> PackageStore::finish(std::string hash, std::shared_ptr<Fetch> fetch) {
+  try {
+    std::function<void()> work = [unpack = unpack_, &files = world_.files, file = part_path(hash), hash,
+                                  target = folder_ + "/" + hash] { unpack(files, file, hash, target); };
+    if (offload_) {
+      Task<void> unpacked = offload_(std::move(work));
+      co_await std::move(unpacked);
+    } else {
+      work();
+    }
+    fetch->done = true;
+  } catch (const Error& error) {
+    fetch->error = error;
+  }
+  close(hash, *fetch);
+  fetch->changed.notify();
+}
+
+void PackageStore::close(const std::string& hash, Fetch& fetch) {
   fetch.file.reset();
-  unpack_(world_.files, part_path(hash), hash, folder_ + "/" + hash);
-  fetch.done = true;
+  world_.files.remove_tree(part_path(hash));
+  fetches_.erase(hash);
 }
 
 PackageStore::Unpack package_unpacker() {
@@ -89,6 +112,7 @@ PackageStore::Unpack package_unpacker() {
 }
 
 Task<void> copy_tree(World& world, std::string from, std::string to) {
+  int files = 0;
   std::vector<std::pair<std::string, std::string>> folders{{std::move(from), std::move(to)}};
   while (!folders.empty()) {
     const auto [source, target] = std::move(folders.back());
@@ -109,6 +133,7 @@ Task<void> copy_tree(World& world, std::string from, std::string to) {
         if (bytes.size() == kCopyBytes) co_await Sleep(world.clock.loop(), world.clock.now() + 1ns);
       }
       world.files.set_mode(copy, entry.executable ? 0755 : 0644);
+      if (++files % kFilesATurn == 0) co_await Sleep(world.clock.loop(), world.clock.now() + 1ns);
     }
     co_await Sleep(world.clock.loop(), world.clock.now() + 1ns);
   }

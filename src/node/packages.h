@@ -10,6 +10,7 @@
 
 #include "core/channel.h"
 #include "core/error.h"
+#include "core/scope.h"
 #include "elastic/node_wire.h"
 #include "world/world.h"
 
@@ -22,8 +23,11 @@ class PackageStore {
   using Unpack =
       std::function<void(Files& files, const std::string& file, const std::string& hash, const std::string& target)>;
 
+  // Runs work that takes long beside the loop, so that beats go on. Unset: on the loop.
+  using Offload = std::function<Task<void>(std::function<void()> work)>;
+
   // In `folder`: HASH/ is an unpacked package, whole as soon as it is there.
-  PackageStore(World& world, std::string folder, Unpack unpack);
+  PackageStore(World& world, std::string folder, Unpack unpack, Offload offload = nullptr);
 
   // The folder with the package. It takes as long as it takes for a head to send it; throws when what came is no
   // package, and may then be asked again.
@@ -42,16 +46,20 @@ class PackageStore {
     std::unique_ptr<Appender> file;
     uint64_t have = 0;
     std::optional<Error> error;
+    bool unpacking = false;
     bool done = false;
   };
   std::string part_path(const std::string& hash) const { return folder_ + "/" + hash + ".part"; }
-  void finish(const std::string& hash, Fetch& fetch);
+  Task<void> finish(std::string hash, std::shared_ptr<Fetch> fetch);
+  void close(const std::string& hash, Fetch& fetch);
 
   World& world_;
   const std::string folder_;
   Unpack unpack_;
+  Offload offload_;
   Ask ask_;
   std::map<std::string, std::shared_ptr<Fetch>> fetches_;  // that are wanted now
+  Scope scope_;
 };
 
 PackageStore::Unpack package_unpacker();  // archive::unpack

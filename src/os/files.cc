@@ -239,11 +239,14 @@ void RealFiles::rename(const std::string& from, const std::string& to) {
     const Descriptor file{::open(from.c_str(), O_RDONLY | O_CLOEXEC)};
     if (file.fd < 0 || ::fsync(file.fd) != 0) fail("sync", from);
   }
-  if (::rename(from.c_str(), to.c_str()) != 0) {
-    if (errno == EISDIR) errno = EEXIST;
-    fail("rename to", to);
-  }
+  move(from, to);
   sync_folder_of(to);
+}
+
+void RealFiles::move(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) == 0) return;
+  if (errno == EISDIR) errno = EEXIST;
+  fail("rename to", to);
 }
 
 // A closed pipe is not an error: the words had no reader.

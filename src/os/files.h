@@ -21,6 +21,7 @@ class RealFiles final : public Files {
   void make_link(const std::string& target, const std::string& path) override;
   void set_mode(const std::string& path, uint32_t mode) override;
   void rename(const std::string& from, const std::string& to) override;
+  void move(const std::string& from, const std::string& to) override;
 };
 
 class RealConsole final : public Console {

@@ -29,8 +29,11 @@ WallTime Runtime::wall() const {
 void Runtime::turn() {
   // What ran may have been the end of run()'s task: look before blocking.
   if (drain()) {
-    fire_due(now());
+    // It may have taken long. What came meanwhile counts before the deadlines that passed meanwhile: whoever is late
+    // ourselves must not call others silent.
     io_.poll();
+    drain();
+    fire_due(now());
     return;
   }
   const std::optional<Instant> due = next_due();

@@ -58,6 +58,12 @@ std::vector<std::string> names(const State& state, const std::set<JobId>& ids, c
   return out;
 }
 
+// "rubato up local.yaml" for a limit at local.yaml:8:18: without the name, `up` reads the copy that the cluster keeps.
+std::string up_with(const std::string& where) {
+  const std::string_view file = std::string_view(where).substr(0, where.find(':'));
+  return file.empty() ? "rubato up" : fmt::format("rubato up {}", shell_quote(file));
+}
+
 void add_node_limits(const State& state, const Resources& each, const Board& board, Reasons& reasons) {
   for (const auto& [name, type] : state.spec->types) {
     if (each.times_in(type.resources) <= 0) continue;
@@ -70,12 +76,13 @@ void add_node_limits(const State& state, const Resources& each, const Board& boa
       reasons.against.push_back(
           {fmt::format("type '{}' has {} (min_workers {})", name, count(up, "node"), type.min_workers),
            type.min_where});
-      reasons.changes.push_back(
-          fmt::format("min_workers of '{}' is raised (up to {}), then: rubato up", name, type.max_workers));
+      reasons.changes.push_back(fmt::format("min_workers of '{}' is raised (up to {}), then: {}", name,
+                                            type.max_workers, up_with(type.min_where)));
     } else {
       reasons.against.push_back(
           {fmt::format("type '{}' is at its limit of {}", name, count(type.max_workers, "node")), type.max_where});
-      reasons.changes.push_back(fmt::format("max_workers and min_workers of '{}' are raised, then: rubato up", name));
+      reasons.changes.push_back(
+          fmt::format("max_workers and min_workers of '{}' are raised, then: {}", name, up_with(type.max_where)));
     }
   }
 }
@@ -104,20 +111,22 @@ std::optional<Reasons> why_never(const State& state, const JobSpec& spec) {
         {fmt::format("no node type can hold one worker of {}; the nearest, '{}', has {}", describe(each),
                      largest ? largest->name : "", describe(largest ? largest->resources : Resources())),
          largest ? largest->resources_where : ""});
-    reasons.changes.push_back("ask for less per worker, or give a node type more, then: rubato up");
+    reasons.changes.push_back("ask for less per worker, or give a node type more, then: " +
+                              up_with(reasons.against.back().where));
   } else if (capacity.workers >= spec.workers_min) {
     reasons.against.push_back(
         {fmt::format("the cluster can hold {} of this size at most (max_workers {} over all types)",
                      count(capacity.workers_capped, "worker"), state.spec->max_workers),
          state.spec->max_where});
-    reasons.changes.push_back("ask for fewer workers, or raise max_workers of the cluster, then: rubato up");
+    reasons.changes.push_back("ask for fewer workers, or raise max_workers of the cluster, then: " +
+                              up_with(state.spec->max_where));
   } else {
     const NodeType& type = *capacity.useful;
     reasons.against.push_back(
         {fmt::format("the cluster can hold {} of this size at most ('{}': {} a node, max_workers {})",
                      count(capacity.workers, "worker"), type.name, each.times_in(type.resources), type.max_workers),
          type.max_where});
-    reasons.changes.push_back("ask for fewer workers, or raise max_workers, then: rubato up");
+    reasons.changes.push_back("ask for fewer workers, or raise max_workers, then: " + up_with(type.max_where));
   }
   return reasons;
 }

@@ -51,7 +51,7 @@ TEST(Explain, MoreNodesThanThereAreNamesMinWorkers) {
   const Reasons reasons = place_now(history).held.at(job).reasons;
   ASSERT_EQ(reasons.against.size(), 2u);
   EXPECT_EQ(reasons.against[1], obstacle("type 'n' has 2 nodes (min_workers 2)", "cluster.yaml:6:18"));
-  EXPECT_EQ(reasons.changes.at(0), "min_workers of 'n' is raised (up to 100), then: rubato up");
+  EXPECT_EQ(reasons.changes.at(0), "min_workers of 'n' is raised (up to 100), then: rubato up cluster.yaml");
 }
 
 TEST(Explain, SaysThatNodesAreComing) {

@@ -46,14 +46,15 @@ double weight(const JobSpec& spec, int workers) {
 // Jobs that ask for the same: what keeps one waiting keeps all of them, and is worked out once.
 struct SameDemand {
   bool operator()(const JobSpec* a, const JobSpec* b) const {
-    return std::tie(a->per_worker, a->workers_min, a->workers_max) <
-           std::tie(b->per_worker, b->workers_min, b->workers_max);
+    return std::tie(a->workers_min, a->workers_max, a->per_worker) <
+           std::tie(b->workers_min, b->workers_max, b->per_worker);
   }
 };
 struct Waiting {
   std::optional<Reasons> limits;  // it would not fit if it had the cluster to itself
   Reasons behind, starved;        // it fits, but not now
-  int* blocked = nullptr;         // the fewest workers of this size that found no room
+  uint64_t limits_digest = 0, behind_digest = 0;
+  int* blocked = nullptr;  // the fewest workers of this size that found no room
 };
 
 class Placer {
@@ -87,7 +88,8 @@ class Placer {
   std::set<NodeId> shunned_now(const Job& job);
   Waiting& waiting(const Job& job);
   int64_t room_when_empty(const Resources& each);
-  void hold(const Job& job, const Reasons& reasons);
+  void hold(const Job& job, const Reasons& reasons, uint64_t digest);
+  void hold(const Job& job, const Reasons& reasons) { hold(job, reasons, cluster::digest(reasons)); }
   void grow();
   bool may_grow(const Job& job);
   std::vector<cluster::Event> finish();
@@ -201,34 +203,33 @@ void Placer::serve() {
   // By priority, then per owner the oldest first.
   struct Line {
     double* share;
-    std::vector<const Job*> jobs;
+    std::vector<std::pair<WallTime, const Job*>> jobs;  // the times beside them: sorting need not look at the jobs
   };
   std::map<int, std::map<std::string_view, Line>, std::greater<>> lines;
-  for (const auto& [id, job] : state_.jobs) {
-    if (job.phase == JobPhase::kQueued) lines[job.spec.priority][job.spec.owner].jobs.push_back(&job);
+  for (const auto& [id, job] : std::views::reverse(state_.jobs)) {
+    if (job.phase == JobPhase::kQueued) lines[job.spec.priority][job.spec.owner].jobs.emplace_back(job.submitted, &job);
   }
   for (auto& [priority, owners] : lines) {
     std::vector<Line> by_owner;
     std::set<std::tuple<double, WallTime, size_t>> turns;
     for (auto& [owner, line] : owners) {
-      std::ranges::sort(line.jobs, [](const Job* a, const Job* b) {
-        return std::tie(a->submitted, a->id) > std::tie(b->submitted, b->id);
-      });
+      // The oldest last. Of one time, the higher ids are already first.
+      std::ranges::stable_sort(line.jobs, std::greater<>{}, &std::pair<WallTime, const Job*>::first);
       line.share = &shares[std::string(owner)];
-      turns.emplace(*line.share, line.jobs.back()->submitted, by_owner.size());
+      turns.emplace(*line.share, line.jobs.back().first, by_owner.size());
       by_owner.push_back(std::move(line));
     }
     while (!turns.empty()) {
       const size_t index = std::get<2>(turns.extract(turns.begin()).value());
       Line& line = by_owner[index];
-      const Job& job = *line.jobs.back();
+      const Job& job = *line.jobs.back().second;
       line.jobs.pop_back();
       if (serve_one(job)) {
         *line.share += weight(job.spec, job.spec.workers_min);
       } else if (!starved_ && now_ - job.queued_since >= kStarvation && !waiting(job).limits) {
         starved_ = &job;
       }
-      if (!line.jobs.empty()) turns.emplace(*line.share, line.jobs.back()->submitted, index);
+      if (!line.jobs.empty()) turns.emplace(*line.share, line.jobs.back().first, index);
     }
   }
 }
@@ -241,9 +242,11 @@ Waiting& Placer::waiting(const Job& job) {
   waiting.behind.wanted = waiting.starved.wanted = wanted(job.spec);
   waiting.behind.against.push_back({"no room, and other jobs come first", ""});
   waiting.behind.changes.push_back("jobs before it start or end; rubato jobs shows the queue");
+  waiting.behind_digest = cluster::digest(waiting.behind);
   waiting.starved.changes.push_back("that job starts");
   const int64_t room = room_when_empty(job.spec.per_worker);
   if (room < job.spec.workers_min) waiting.limits = why_too_few(state_, job.spec, room, board_);
+  if (waiting.limits) waiting.limits_digest = cluster::digest(*waiting.limits);
   return waiting;
 }
 
@@ -269,7 +272,7 @@ bool Placer::serve_one(const Job& job) {
     return true;
   }
   if (waits.limits) {
-    hold(job, *waits.limits);
+    hold(job, *waits.limits, waits.limits_digest);
     return false;
   }
   if (starved_ && explained_ < kExplainedMax) {
@@ -280,7 +283,7 @@ bool Placer::serve_one(const Job& job) {
     return false;
   }
   if (hopeless || explained_ >= kExplainedMax) {
-    hold(job, waits.behind);
+    hold(job, waits.behind, waits.behind_digest);
     return false;
   }
   ++explained_;
@@ -372,9 +375,9 @@ bool Placer::make_room(const Job& job) {
 
 // Numbers in reasons change all the time; what stands against a job seldom does. In a long queue nobody reads them all,
 // and each is a record: the more jobs wait, the seldomer they are told.
-void Placer::hold(const Job& job, const Reasons& reasons) {
+void Placer::hold(const Job& job, const Reasons& reasons, uint64_t digest) {
   if (job.decided != 0 && job.phase == JobPhase::kQueued) {
-    if (job.reasons == reasons) return;
+    if (job.reasons_digest == digest) return;
     const int64_t crowd = static_cast<int64_t>(state_.queued.size() / kCrowd);
     const bool same_kind = job.reasons.against.size() == reasons.against.size();
     // All at the same ticks: one decision serves them all.

@@ -90,13 +90,15 @@ Task<void> LocalNetwork::ip(std::vector<std::string> words) {
 
 Task<void> LocalNetwork::add(NodeId node, std::string address) {
   using Words = std::vector<std::string>;
-  co_await remove(node, false);  // what a crash left half done
+  co_await remove(node);  // what a crash left half done
   const std::string space = namespace_of(node);
   const std::string link = link_of(node);
   const Words look{"link", "show", bridge_};
   if (const std::string absent = co_await try_ip(look); !absent.empty()) {
     const Words make{"link", "add", bridge_, "type", "bridge"};
-    co_await ip(make);
+    const std::string problem = co_await try_ip(make);
+    // Another node that starts may have been faster.
+    if (!problem.empty() && !(co_await try_ip(look)).empty()) co_await ip(make);
   }
   const Words own{"addr", "replace", bridge_address() + "/24", "dev", bridge_};
   co_await ip(own);
@@ -104,29 +106,31 @@ Task<void> LocalNetwork::add(NodeId node, std::string address) {
   co_await ip(bridge_up);
   const Words make_space{"netns", "add", space};
   co_await ip(make_space);
-  const Words make_link{"link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", space};
+  const Words make_link{"link", "add", link, "type", "veth", "peer", "name", std::string(kInterface), "netns", space};
   co_await ip(make_link);
   const Words join_bridge{"link", "set", link, "master", bridge_, "up"};
   co_await ip(join_bridge);
-  const Words give_address{"-n", space, "addr", "add", address + "/24", "dev", "eth0"};
+  const Words give_address{"-n", space, "addr", "add", address + "/24", "dev", std::string(kInterface)};
   co_await ip(give_address);
-  for (const char* each : {"lo", "eth0"}) {
-    const Words up{"-n", space, "link", "set", each, "up"};
+  for (const std::string_view each : {std::string_view("lo"), kInterface}) {
+    const Words up{"-n", space, "link", "set", std::string(each), "up"};
     co_await ip(up);
   }
   const Words route{"-n", space, "route", "add", "default", "via", bridge_address()};
   co_await ip(route);
 }
 
-Task<void> LocalNetwork::remove(NodeId node, bool last) {
+Task<void> LocalNetwork::remove(NodeId node) {
   using Words = std::vector<std::string>;
   // Whatever is not there is gone already. The namespace may live on while a process is in it; the link does not.
   const Words cut{"link", "del", link_of(node)};
   co_await try_ip(cut);
   const Words forget{"netns", "del", namespace_of(node)};
   co_await try_ip(forget);
-  if (!last) co_return;
-  const Words drop{"link", "del", bridge_};
+}
+
+Task<void> LocalNetwork::remove_bridge() {
+  const std::vector<std::string> drop{"link", "del", bridge_};
   co_await try_ip(drop);
 }
 

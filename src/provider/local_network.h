@@ -7,6 +7,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/task.h"
@@ -17,16 +18,20 @@ namespace rubato::provider {
 
 class LocalNetwork {
  public:
+  static constexpr std::string_view kInterface = "eth0";  // of a node in its namespace
+
   LocalNetwork(World& world, std::string cluster);
 
   std::string namespace_of(const NodeId& node) const;
+  const std::string& bridge() const { return bridge_; }
   std::string bridge_address() const { return subnet_ + "1"; }  // where the head is reached from the nodes
   std::string address(int number) const;                        // of the number-th node, 0 to 252
 
   // Makes the namespace anew, with this address. Throws kUsage when this machine cannot.
   Task<void> add(NodeId node, std::string address);
-  // Nothing happens when there is none. `last`: the bridge goes too.
-  Task<void> remove(NodeId node, bool last);
+  // Nothing happens when there is none.
+  Task<void> remove(NodeId node);
+  Task<void> remove_bridge();
 
  private:
   std::string link_of(const NodeId& node) const;

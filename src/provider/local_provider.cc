@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "world/trees.h"
 
 namespace rubato::provider {
 
@@ -30,6 +31,15 @@ bool harmless(const NodeId& node) {
   };
   return !node.value.empty() && node.value.front() != '.' && node.value.front() != '-' &&
          std::ranges::all_of(node.value, fine);
+}
+
+// The machine's name leads to an address outside of the namespace, or to loopback: the libraries that would go by it
+// are told the interface instead.
+void use_interface(std::vector<std::string>& env, std::string_view interface) {
+  for (const std::string_view name : {"GLOO_SOCKET_IFNAME=", "NCCL_SOCKET_IFNAME=", "TP_SOCKET_IFNAME="}) {
+    std::erase_if(env, [&](const std::string& entry) { return entry.starts_with(name); });
+    env.push_back(fmt::format("{}{}", name, interface));
+  }
 }
 
 }  // namespace
@@ -117,17 +127,22 @@ Task<void> LocalProvider::create(NodeOrder order) {
   file.identity = settings_.issue(order.node, home);
   DaemonSpec daemon;
   if (order.isolation == Isolation::kNetns) {
-    co_await network_.add(order.node, file.address);
     daemon.netns = network_.namespace_of(order.node);
-    world_.files.write_atomically(home + "/netns", daemon.netns);
     // Loopback means another one in there.
     if (is_loopback_host(file.head.host)) file.head.host = network_.bridge_address();
   }
+  // Before anything is awaited: a node that is created meanwhile must see that the address and the GPUs are taken, and
+  // one that is removed meanwhile that the bridge is needed.
   world_.files.write_atomically(home + "/" + kAgentFileName, to_text(file));
+  if (!daemon.netns.empty()) {
+    world_.files.write_atomically(home + "/netns", daemon.netns);
+    co_await network_.add(order.node, file.address);
+  }
 
   daemon.folder = home;
   daemon.argv = {settings_.program, "agent", "--dir", home};
   daemon.env = settings_.env;
+  if (!daemon.netns.empty()) use_interface(daemon.env, LocalNetwork::kInterface);
   if (!file.gpus.empty()) {
     std::erase_if(daemon.env, [](const std::string& entry) { return entry.starts_with("CUDA_VISIBLE_DEVICES="); });
     daemon.env.push_back("CUDA_VISIBLE_DEVICES=" + join(file.gpus, ","));
@@ -167,13 +182,15 @@ Task<void> LocalProvider::remove(NodeId node) {
     throw Error(ErrorCode::kUnavailable, fmt::format("the agent of node {} does not die", node.value), home,
                 "a process that waits for a device or a network disk cannot be killed; see `ps`");
   }
-  if (has_namespace(node)) {
-    bool last = true;
-    const std::vector<NodeId> all = co_await list();
-    for (const NodeId& other : all) last = last && (other == node || !has_namespace(other));
-    co_await network_.remove(node, last);
+  const bool had_namespace = has_namespace(node);
+  if (had_namespace) co_await network_.remove(node);
+  co_await remove_in_turns(world_, home);
+  if (!had_namespace) co_return;
+  // Asked last: of several nodes that are removed at once, one finds that no other is left.
+  const std::vector<NodeId> rest = co_await list();
+  if (std::ranges::none_of(rest, [&](const NodeId& other) { return has_namespace(other); })) {
+    co_await network_.remove_bridge();
   }
-  world_.files.remove_tree(home);
 }
 
 }  // namespace rubato::provider

@@ -198,11 +198,14 @@ TEST_F(LocalProviderTest, ErrorsSayWhetherTryingAgainHelps) {
 
 Task<int> with_namespaces(World& world, os::RealDaemons& daemons, LocalSettings settings, std::string& seen) {
   LocalProvider provider(world, daemons, settings);
-  for (const char* name : {"n-1", "n-2"}) {
-    NodeOrder order = some_order(name);
-    order.isolation = Isolation::kNetns;
-    co_await provider.create(order);
-    co_await provider.create(order);
+  for (int time = 0; time < 2; ++time) {
+    Scope at_once(world.clock.loop());
+    for (const char* name : {"n-1", "n-2"}) {
+      NodeOrder order = some_order(name);
+      order.isolation = Isolation::kNetns;
+      at_once.spawn(provider.create(std::move(order)));
+    }
+    co_await at_once.join();
   }
   const NodeId second{"n-2"};
   const std::string log = provider.folder(second) + "/daemon.log";
@@ -211,7 +214,9 @@ Task<int> with_namespaces(World& world, os::RealDaemons& daemons, LocalSettings 
   }
   seen = world.files.read(log).value_or("");
   const std::vector<NodeId> all = co_await provider.list();
-  for (const NodeId& node : all) co_await provider.remove(node);
+  Scope at_once(world.clock.loop());
+  for (const NodeId& node : all) at_once.spawn(provider.remove(node));
+  co_await at_once.join();
   const std::vector<NodeId> left = co_await provider.list();
   co_return static_cast<int>(left.size());
 }
@@ -241,6 +246,7 @@ TEST(LocalProviderOnThisMachine, NodesWithNamespacesReachEachOtherAndLeaveNothin
   EXPECT_NE(seen.find(".3/24"), std::string::npos) << seen;
   const LocalNetwork names(world, settings.cluster);
   EXPECT_FALSE(std::filesystem::exists("/run/netns/" + names.namespace_of(NodeId{"n-1"})));
+  EXPECT_FALSE(std::filesystem::exists("/sys/class/net/" + names.bridge()));
 }
 
 // ---- the fake ----

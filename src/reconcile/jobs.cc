@@ -33,9 +33,13 @@ std::vector<elastic::MemberInfo> round_of(const State& state, const Job& job) {
 
 namespace {
 
+constexpr size_t kMessageMax = 200;
+
 std::string root_cause_words(const Job& job) {
   const elastic::Failure* first = elastic::root_cause(job.failures);
-  return first ? elastic::describe(*first) : "a worker failed";
+  if (!first) return "a worker failed";
+  const std::string message = first->message.substr(0, std::min(first->message.find('\n'), kMessageMax));
+  return elastic::describe(*first) + (message.empty() ? "" : fmt::format(" ({})", message));
 }
 
 // What the failure of the last generation costs, now that every seat has answered. nullopt: nothing is owed.
@@ -111,6 +115,7 @@ std::vector<Event> advance_jobs(const State& state, const Observed& observed, Wa
   // Queued jobs as well: one that ran and waits again has its timeout.
   for (const auto& [id, job] : state.jobs) {
     if (cluster::ended(job.phase)) continue;
+    if (job.phase == JobPhase::kQueued && job.started == WallTime{} && !state.shutting_down) continue;
     if (std::optional<Event> event = advance_job(state, observed, job, now, wake)) events.push_back(std::move(*event));
   }
   return events;

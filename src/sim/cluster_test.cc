@@ -45,6 +45,31 @@ TEST(Cluster, RunsAJobToItsEnd) {
   EXPECT_TRUE(sound(cluster));
 }
 
+// A provider's answer that comes while an earlier one is being committed is not yet in the state: the call must not be
+// made again, or the agent that it started loses its network or its folder.
+TEST(Cluster, MakesAndRemovesEachNodeOnce) {
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    ClusterSim cluster(seed, 4);
+    cluster.start_head();
+    const auto all_up = [&] {
+      return cluster.head_up() && cluster.state().nodes.size() == 4 &&
+             std::ranges::all_of(cluster.state().nodes, [](const auto& n) { return n.second.phase == NodePhase::kUp; });
+    };
+    ASSERT_TRUE(cluster.run_until(all_up, 60s)) << cluster.story();
+    cluster.text = ClusterSim::cluster_text(1);
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.state().nodes.size() == 1; }, 60s)) << cluster.story();
+    std::map<std::pair<std::string, std::string>, int> times;
+    for (const auto& [offset, bytes] : cluster.journal.records()) {
+      const cluster::Record record = cluster::decode(offset, bytes);
+      if (const auto node = cluster::node_of(record.event))
+        ++times[{std::string(cluster::type_name(record.event)), node->value}];
+    }
+    for (const auto& [what, count] : times) {
+      EXPECT_EQ(count, 1) << "seed " << seed << ": " << what.first << " " << what.second << "\n" << cluster.story();
+    }
+  }
+}
+
 TEST(Cluster, GrowsWhenNodesCome) {
   ClusterSim cluster(2, 2, 4);
   cluster.behaviour = trains_for(60s);
@@ -190,6 +215,19 @@ TEST(Cluster, KillsWorkersThatDoNotSaveInTime) {
   EXPECT_EQ(cluster.job(0)->phase, JobPhase::kSucceeded);
   EXPECT_NE(cluster.story().find("saved nothing in time"), std::string::npos) << cluster.story();
   EXPECT_TRUE(sound(cluster));
+}
+
+TEST(Cluster, DeadlinesComeAlsoWhenTheWallClockIsSetBack) {
+  ClusterSim cluster(8, 1);
+  cluster.behaviour = trains_for(3600s);
+  cluster.start_head();
+  JobSpec spec = sim_job(1, 1);
+  spec.timeout = 20s;
+  cluster.submit(spec);
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 1; }, 60s));
+  cluster.sim.machine(1).clock().step_wall(-5h);
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 120s)) << cluster.story();
+  EXPECT_EQ(cluster.job(0)->phase, JobPhase::kFailed);
 }
 
 TEST(Cluster, ShutsDownJobsNodesAndItself) {

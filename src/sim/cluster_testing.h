@@ -135,6 +135,7 @@ class ClusterSim {
   bool head_up() const { return controller_ != nullptr && head_program_->running(); }
   SimProgram& head_program() { return *head_program_; }
   const cluster::State& state() const { return controller_->state(); }
+  head::Controller& controller() { return *controller_; }
 
   size_t submit(JobSpec spec) {
     Wish wish;

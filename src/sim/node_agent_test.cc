@@ -242,6 +242,23 @@ TEST_F(NodeAgentTest, LinesAreSentAgainToTheNextHeadAndNoneIsLost) {
   EXPECT_GT(head.duplicates, 0u);
 }
 
+TEST_F(NodeAgentTest, LinesOfAJobThatComesBackAreNotTakenForOldOnes) {
+  model.output = numbered(10);
+  use(model);
+  ASSERT_TRUE(cluster.run_generation(1, 1));
+  sim.simulator.run_for(10s);
+  // It shrinks away from this node, all of it is forgotten here, and then it grows again.
+  head.order("n-1", cluster.errand(Phase::kEnded, 1));
+  ASSERT_TRUE(head.await("n-1", ErrandState::kGone, 1));
+  head.forget("n-1", "j-1");
+  sim.simulator.run_for(3s);
+  ASSERT_EQ((head.lines[{"n-1", "j-1"}].size()), 10u);
+  ASSERT_TRUE(cluster.run_generation(2, 1));
+  sim.simulator.run_for(10s);
+  EXPECT_EQ((head.lines[{"n-1", "j-1"}].size()), 20u);
+  EXPECT_EQ(head.duplicates, 0u);
+}
+
 TEST_F(NodeAgentTest, SpooledLinesSurviveTheAgentAndItsWorkersDoNot) {
   model.output = numbered(10);
   use(model);
@@ -303,6 +320,49 @@ TEST_F(NodeAgentTest, APackageIsFetchedOnceAndEachJobHasItsOwnCopy) {
   head.order("n-1", running);
   ASSERT_TRUE(head.await("n-1", ErrandState::kRunning, 1));
   EXPECT_EQ(cwd, "/node/jobs/j-1/work");
+}
+
+Task<void> work_later(SimProgram*& program, std::function<void()> work) {
+  co_await Sleep(program->loop(), program->loop().now() + 30s);
+  work();
+}
+
+TEST_F(NodeAgentTest, BeatsGoOnWhileALargePackageIsUnpacked) {
+  head.packages[kHash] = "print('hello')";
+  cluster.agents[1]->kill();
+  node::NodeSettings settings = cluster.settings(1);
+  SimProgram* agent = nullptr;
+  settings.offload = [&agent](std::function<void()> work) { return work_later(agent, std::move(work)); };
+  agent = &cluster.start(1, settings);
+  sim.simulator.run_for(1s);
+  elastic::Errand errand = cluster.errand(Phase::kGathering, 1);
+  errand.spec.package = kHash;
+  head.order("n-1", errand);
+  sim.simulator.run_for(2s);
+  head.beats.clear();
+  // A new head meanwhile does not make it ask for the package again.
+  head.wanted.clear();
+  head.kill();
+  head.start(2);
+  sim.simulator.run_for(20s);
+  EXPECT_GT(head.beats["n-1"], 20u);
+  EXPECT_TRUE(head.wanted.empty());
+  EXPECT_TRUE(head.await("n-1", ErrandState::kReady, 1));
+}
+
+TEST_F(NodeAgentTest, NothingIsLeftOfAJobWithManyFiles) {
+  ASSERT_TRUE(cluster.run_generation(1, 1));
+  Files& files = cluster.agents[1]->world().files;
+  for (int i = 0; i < 500; ++i) {
+    const std::string folder = "/node/jobs/j-1/work/" + std::to_string(i % 7);
+    files.make_folders(folder);
+    files.write_atomically(folder + "/" + std::to_string(i), "x");
+  }
+  head.order("n-1", cluster.errand(Phase::kEnded, 1));
+  ASSERT_TRUE(head.await("n-1", ErrandState::kGone, 1));
+  EXPECT_FALSE(files.exists("/node/jobs/j-1"));
+  sim.simulator.run_for(1s);
+  EXPECT_TRUE(files.list("/node/trash").empty());
 }
 
 TEST_F(NodeAgentTest, AFetchGoesOnWithTheNextHead) {

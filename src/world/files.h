@@ -60,6 +60,8 @@ class Files {
   // Replaces a file, a link or an empty folder; kConflict for a folder with something in it. Durable when it returns:
   // a file with its bytes; of a folder only the name, for it may hold much.
   virtual void rename(const std::string& from, const std::string& to) = 0;
+  // The same without waiting for the disk, which may take seconds for a folder whose files are new.
+  virtual void move(const std::string& from, const std::string& to) { rename(from, to); }
 };
 
 }  // namespace rubato

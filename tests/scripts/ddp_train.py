@@ -1,10 +1,12 @@
 """Elastic DDP training over gloo that checkpoints and resumes.
 
-usage: ddp_train.py FOLDER STEPS PACE     train; PACE is a pause in seconds after each step
-       ddp_train.py --reference STEPS     print the loss of an undisturbed training in one process
+usage: ddp_train.py FOLDER STEPS PACE [HOLD]   train; PACE is a pause in seconds after each step, HOLD a step before
+                                              which it waits for FOLDER/go
+       ddp_train.py --reference STEPS         print the loss of an undisturbed training in one process
 
 Every step sees all rows, shared out over the ranks, so the final loss depends neither on the world size nor on where
 the training was interrupted, provided that it resumes from what it saved: the momentum makes lost state visible.
+FOLDER may name variables: '$RUBATO_OUTPUT'.
 FOLDER/checkpoint is the saved state, FOLDER/workers.jsonl tells of starts and steps, FOLDER/result.json of the end.
 """
 import datetime
@@ -46,7 +48,7 @@ def save(path, state):
     os.rename(f"{path}.draft", path)
 
 
-def train(folder, steps, pace):
+def train(folder, steps, pace, hold=0):
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
     rank, world = dist.get_rank(), dist.get_world_size()
     x, y, model, optimizer = problem()
@@ -63,6 +65,8 @@ def train(folder, steps, pace):
     tell(folder, {"rank": rank, "world": world, "pid": os.getpid(), "first": first})
     mine = slice(rank, None, world)
     for step in range(first + 1, steps + 1):
+        while step == hold and not os.path.exists(f"{folder}/go"):
+            time.sleep(0.02)
         optimizer.zero_grad()
         # DDP averages the ranks' gradients; this scaling makes the average the gradient of the mean over all rows.
         (((ddp(x[mine]) - y[mine]) ** 2).sum() * world / len(x)).backward()
@@ -70,6 +74,7 @@ def train(folder, steps, pace):
         if rank == 0:
             save(checkpoint, {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()})
             tell(folder, {"step": step, "world": world})
+            print(f"step {step} of {steps}", flush=True)
         time.sleep(pace)
     if rank == 0:
         loss = ((model(x) - y) ** 2).mean().item()
@@ -83,4 +88,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "--reference":
         print(reference(int(sys.argv[2])))
     else:
-        train(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
+        train(os.path.expandvars(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), *map(int, sys.argv[4:]))
