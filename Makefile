@@ -81,9 +81,11 @@ format:
 	$(packages) check
 	@clang-format -i $(sources)
 
-## docs     docs/cli.md from the binary's own help
+## docs     docs/cli.md, config-keys.md and cluster.schema.json from the binary's own tables
 docs: build
 	@build/rubato docs >build/cli.md && mv build/cli.md docs/cli.md && echo "docs/cli.md is written"
+	@build/rubato config explain --markdown >build/keys.md && mv build/keys.md docs/config-keys.md
+	@build/rubato config schema >build/schema.json && mv build/schema.json docs/cluster.schema.json
 
 ## install  copy the binary to PREFIX/bin (default /usr/local)
 install: build/rubato

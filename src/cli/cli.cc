@@ -14,6 +14,7 @@
 #include "cli/cluster_tools.h"
 #include "cli/commands.h"
 #include "cli/completion.h"
+#include "cli/config_commands.h"
 #include "cli/doctor.h"
 #include "cli/head_command.h"
 #include "cli/help.h"
@@ -145,6 +146,11 @@ Body body_of(const Command& command) {
       {&stop_table(), stop_command},
       {&rerun_table(), rerun_command},
       {&fetch_table(), fetch_command},
+      {&config_check_table(), config_check_command},
+      {&config_show_table(), config_show_command},
+      {&config_explain_table(), config_explain_command},
+      {&config_migrate_table(), config_migrate_command},
+      {&config_schema_table(), config_schema_command},
   };
   return bodies.at(&command);
 }

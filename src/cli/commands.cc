@@ -52,7 +52,7 @@ const Command& help_table() {
                              .positional = {.name = "COMMAND",
                                             .help = "the command to explain",
                                             .choices = "up submit jobs job logs stop rerun fetch status top why events "
-                                                       "replay down run doctor version completion",
+                                                       "replay down run config doctor version completion",
                                             .at_most = 2}};
   return table;
 }
@@ -66,11 +66,33 @@ const Command& docs_table() {
 }
 
 const std::vector<const Command*>& all_commands() {
-  static const std::vector<const Command*> commands{
-      &up_table(),     &submit_table(), &jobs_table_command(), &job_show_table(), &logs_table(),    &stop_table(),
-      &rerun_table(),  &fetch_table(),  &status_table(),       &top_table(),      &why_table(),     &events_table(),
-      &replay_table(), &down_table(),   &run_table(),          &doctor_table(),   &version_table(), &completion_table(),
-      &help_table(),   &docs_table(),   &head_table(),         &agent_table()};
+  static const std::vector<const Command*> commands{&up_table(),
+                                                    &submit_table(),
+                                                    &jobs_table_command(),
+                                                    &job_show_table(),
+                                                    &logs_table(),
+                                                    &stop_table(),
+                                                    &rerun_table(),
+                                                    &fetch_table(),
+                                                    &status_table(),
+                                                    &top_table(),
+                                                    &why_table(),
+                                                    &events_table(),
+                                                    &replay_table(),
+                                                    &down_table(),
+                                                    &run_table(),
+                                                    &config_check_table(),
+                                                    &config_show_table(),
+                                                    &config_explain_table(),
+                                                    &config_migrate_table(),
+                                                    &config_schema_table(),
+                                                    &doctor_table(),
+                                                    &version_table(),
+                                                    &completion_table(),
+                                                    &help_table(),
+                                                    &docs_table(),
+                                                    &head_table(),
+                                                    &agent_table()};
   return commands;
 }
 

@@ -26,6 +26,12 @@ const Command& stop_table();
 const Command& rerun_table();
 const Command& fetch_table();
 
+const Command& config_check_table();
+const Command& config_show_table();
+const Command& config_explain_table();
+const Command& config_migrate_table();
+const Command& config_schema_table();
+
 const Command& doctor_table();
 const Command& version_table();
 const Command& completion_table();

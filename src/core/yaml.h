@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/error.h"
 #include "core/time.h"
 
 namespace rubato {
@@ -36,6 +37,11 @@ class Yaml {
 
   // `file` is the name for errors. An empty text is a null node.
   static Yaml parse(std::string_view text, std::string file, const YamlLimits& limits = {});
+
+  // As other programs read it: of a key that appears twice the last value counts. Each such key is an Error in
+  // `duplicates`, which the caller may show.
+  static Yaml parse_last_wins(std::string_view text, std::string file, std::vector<Error>& duplicates,
+                              const YamlLimits& limits = {});
 
   YamlKind kind() const;
   bool is_null() const { return kind() == YamlKind::kNull; }

@@ -47,8 +47,12 @@ std::string fix_of(std::string_view problem) {
 // One pass over the events of one document. Recursion is bounded by depth_max.
 class YamlBuilder {
  public:
-  YamlBuilder(std::string_view text, std::string file, const YamlLimits& limits)
-      : text_(text), file_(std::make_shared<const std::string>(std::move(file))), limits_(limits) {
+  // `duplicates`: where to note keys that appear twice; nullptr: they are errors.
+  YamlBuilder(std::string_view text, std::string file, const YamlLimits& limits, std::vector<Error>* duplicates)
+      : text_(text),
+        file_(std::make_shared<const std::string>(std::move(file))),
+        limits_(limits),
+        duplicates_(duplicates) {
     if (!yaml_parser_initialize(&parser_)) throw std::bad_alloc();
     yaml_parser_set_encoding(&parser_, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&parser_, reinterpret_cast<const unsigned char*>(text.data()), text.size());
@@ -83,16 +87,30 @@ class YamlBuilder {
   std::string_view text_;
   std::shared_ptr<const std::string> file_;
   YamlLimits limits_;
+  std::vector<Error>* duplicates_;
   size_t events_ = 0;
   std::map<std::string, std::optional<Yaml>, std::less<>> anchors_;  // nullopt: still being built
 };
 
+namespace {
+
+void check_size(std::string_view text, const std::string& file, const YamlLimits& limits) {
+  if (text.size() <= limits.bytes_max) return;
+  throw Error(ErrorCode::kUsage, fmt::format("the file has {} bytes; the most is {}", text.size(), limits.bytes_max),
+              file);
+}
+
+}  // namespace
+
 Yaml Yaml::parse(std::string_view text, std::string file, const YamlLimits& limits) {
-  if (text.size() > limits.bytes_max) {
-    throw Error(ErrorCode::kUsage, fmt::format("the file has {} bytes; the most is {}", text.size(), limits.bytes_max),
-                std::move(file));
-  }
-  return YamlBuilder(text, std::move(file), limits).document();
+  check_size(text, file, limits);
+  return YamlBuilder(text, std::move(file), limits, nullptr).document();
+}
+
+Yaml Yaml::parse_last_wins(std::string_view text, std::string file, std::vector<Error>& duplicates,
+                           const YamlLimits& limits) {
+  check_size(text, file, limits);
+  return YamlBuilder(text, std::move(file), limits, &duplicates).document();
 }
 
 Yaml YamlBuilder::document() {
@@ -270,9 +288,15 @@ void YamlBuilder::check_key(const Yaml& key) const {
 void YamlBuilder::add_entry(Yaml::Node& node, const Yaml& key, const Yaml& value) {
   const auto [place, fresh] = node.index.try_emplace(key.node_->text, node.entries.size());
   if (!fresh) {
-    const size_t first_line = node.entries[place->second].key.line();
-    key.fail(fmt::format("the key {} appears twice, first in line {}", shown_in_error(key.node_->text), first_line),
-             "remove one of the two");
+    Yaml::Entry& first = node.entries[place->second];
+    const Error error(
+        ErrorCode::kUsage,
+        fmt::format("the key {} appears twice, first in line {}", shown_in_error(key.node_->text), first.key.line()),
+        key.where(), "remove one of the two");
+    if (duplicates_ == nullptr) throw error;
+    duplicates_->push_back(error);
+    first.value = value;  // the first key stays: the index points into it
+    return;
   }
   node.entries.push_back(Yaml::Entry{key, value});
 }

@@ -36,6 +36,18 @@ TEST(Yaml, KnowsWhereEachNodeStands) {
   EXPECT_EQ(root.entries()[1].key.where(), "f.yaml:2:1");
 }
 
+TEST(Yaml, TheLastOfTwoKeysWinsWhereThatIsAskedFor) {
+  std::vector<Error> duplicates;
+  const Yaml root = Yaml::parse_last_wins("a: 1\nb: 2\na: 3\na: 4\n", "f.yaml", duplicates);
+  EXPECT_EQ(root.find("a")->as_int(), 4);
+  EXPECT_EQ(root.find("a")->where(), "f.yaml:4:4");
+  EXPECT_EQ(root.entries().size(), 2u);
+  ASSERT_EQ(duplicates.size(), 2u);
+  EXPECT_EQ(duplicates[1].where, "f.yaml:4:1");
+  EXPECT_EQ(duplicates[1].message, "the key \"a\" appears twice, first in line 1");
+  EXPECT_EQ(parse_error("a: 1\na: 2\n").where, "f.yaml:2:1");
+}
+
 TEST(Yaml, AnEmptyFileIsNull) {
   EXPECT_TRUE(parse("").is_null());
   EXPECT_TRUE(parse("# only a comment\n").is_null());

@@ -44,8 +44,23 @@ void read_provider(const Yaml& node, ClusterSpec& spec) {
     type.fail(fmt::format("the provider type '{}' is not yet supported here", type.as_string()),
               "supported: local (nodes on this machine)");
   }
+  for (const char* key : {"head_ip", "worker_ips", "coordinator_address"}) {
+    if (const auto hosts = node.find(key)) {
+      hosts->fail(fmt::format("hosts of your own ({}) are not yet supported here", key),
+                  "leave it out for nodes on this machine; 'rubato config check' takes the file");
+    }
+  }
   if (const auto isolation = fields.find("isolation")) spec.isolation = isolation_from(*isolation);
   fields.finish();
+}
+
+// Our form of max_workers; Ray's stands at the top.
+void read_autoscaling(const Yaml& node, std::optional<Yaml>& most) {
+  StrictMapping fields(node, "autoscaling");
+  const auto ours = fields.find("max_workers");
+  fields.finish();
+  if (ours && most) ours->fail("autoscaling.max_workers says again what max_workers says", "keep one of the two");
+  if (ours) most = ours;
 }
 
 // Through JSON, so that a file and the API take the same words.
@@ -149,12 +164,18 @@ ClusterSpec read_cluster_spec(const Yaml& document) {
   }
   read_provider(fields.require("provider"), spec);
   std::optional<int> most;
-  const auto most_node = fields.find("max_workers");
+  auto most_node = fields.find("max_workers");
+  if (const auto limits = fields.find("autoscaling")) read_autoscaling(*limits, most_node);
   if (most_node) most = static_cast<int>(most_node->as_int(0, kNodesMax));
 
-  const Yaml types = fields.require("available_node_types");
+  auto ours = fields.find("node_types");
+  if (const auto ray = fields.find("available_node_types"); ours && ray) {
+    ours->fail("node_types says again what available_node_types says", "keep one of the two");
+  }
+  const Yaml types = ours ? *ours : fields.require("available_node_types");
   if (!types.is_mapping() || types.entries().empty()) {
-    types.fail("available_node_types must name at least one type", "write NAME: {resources: {CPU: 4}, min_workers: 1}");
+    types.fail(fmt::format("{} must name at least one type", ours ? "node_types" : "available_node_types"),
+               "write NAME: {resources: {CPU: 4}, min_workers: 1}");
   }
   fields.finish();
   int64_t least_sum = 0, most_sum = 0;

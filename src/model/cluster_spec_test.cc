@@ -66,6 +66,20 @@ available_node_types:
   EXPECT_EQ(spec.max_workers, 5);
 }
 
+TEST(ClusterSpec, OurOwnFormMeansTheSame) {
+  const ClusterSpec spec = read(R"(cluster_name: lab
+provider: {type: local}
+autoscaling: {max_workers: 4}
+node_types:
+  a: {resources: {CPU: 1}, min_workers: 2}
+)");
+  EXPECT_EQ(spec.max_workers, 4);
+  EXPECT_EQ(spec.max_where, "c.yaml:3:28");
+  EXPECT_EQ(spec.types.at("a").max_workers, 4);
+  EXPECT_EQ(refused("provider: {type: local}\nmax_workers: 1\nautoscaling: {max_workers: 2}\n").where, "c.yaml:3:28");
+  EXPECT_EQ(refused("provider: {type: local}\nnode_types: {}\navailable_node_types: {}\n").where, "c.yaml:2:13");
+}
+
 TEST(ClusterSpec, TheDefaultIsOneNodeWithTheMachine) {
   const ClusterSpec spec = read(default_cluster_text(8, 2));
   EXPECT_EQ(spec.max_workers, 1);
@@ -85,6 +99,7 @@ TEST(ClusterSpec, ErrorsPointAtTheWord) {
   const Bad cases[] = {
       {"", "empty", "c.yaml:1:1", "cluster_name"},
       {"provider: {type: aws}\n", "'aws' is not yet supported here", "c.yaml:1:18", "supported: local"},
+      {"provider: {type: local, head_ip: h}\n", "hosts of your own (head_ip) are not yet supported", "c.yaml:1:34", ""},
       {"provider: {type: local, isolatoin: none}\n", "unknown key \"isolatoin\"", "c.yaml:1:25", "isolation"},
       {"provider: {type: local, isolation: vm}\n", "isolation 'vm'", "c.yaml:1:36", "none or netns"},
       {"provider: {type: local}\n", "lacks the key \"available_node_types\"", "c.yaml:1:1", ""},

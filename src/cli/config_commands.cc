@@ -1,0 +1,162 @@
+#include "cli/config_commands.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "cli/layout.h"
+#include "cli/session.h"
+#include "model/config_schema.h"
+#include "model/yaml_value.h"
+#include "os/files.h"
+
+namespace rubato::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+Hue severity_hue(Severity severity) {
+  switch (severity) {
+    case Severity::kError:
+      return Hue::kRed;
+    case Severity::kUnfilled:
+      return Hue::kMagenta;
+    case Severity::kWarning:
+      return Hue::kYellow;
+    case Severity::kNote:
+      return Hue::kDim;
+  }
+  return Hue::kPlain;
+}
+
+ClusterFile read_file(const std::string& path) {
+  os::RealFiles files;
+  const auto text = files.read(std::filesystem::absolute(path).string());
+  if (!text) {
+    throw Error(ErrorCode::kUsage, fmt::format("the cluster file '{}' cannot be read", path), "",
+                "give the path of a file");
+  }
+  return read_cluster_file(*text, path);
+}
+
+std::string counted(size_t count, std::string_view one, std::string_view many) {
+  return fmt::format("{} {}", count, count == 1 ? one : many);
+}
+
+size_t count_of(const ClusterFile& file, Severity severity) {
+  return static_cast<size_t>(std::count_if(file.findings.begin(), file.findings.end(),
+                                           [&](const Finding& one) { return one.severity == severity; }));
+}
+
+// "c.yaml is fine: the aws cluster 'default', 2 node types, up to 2 workers"
+std::string verdict(const ClusterFile& file, const std::string& path) {
+  if (const size_t errors = count_of(file, Severity::kError)) {
+    return fmt::format("{} has {}\n", path, counted(errors, "error", "errors"));
+  }
+  if (const size_t words = count_of(file, Severity::kUnfilled)) {
+    return fmt::format("{} can be read; {} to fill in before rubato up\n", path, counted(words, "word", "words"));
+  }
+  const bool hosts = file.provider.head.has_value();
+  const std::string nodes = hosts ? "hosts of your own" : counted(file.types.size(), "node type", "node types");
+  return fmt::format("{} is fine: the {} cluster '{}', {}, up to {}\n", path, file.provider.type, file.name, nodes,
+                     counted(static_cast<size_t>(file.autoscaling.max_workers), "worker", "workers"));
+}
+
+ordered_json findings_document(const ClusterFile& file) {
+  ordered_json list = ordered_json::array();
+  for (const Finding& one : file.findings) {
+    list.push_back({{"severity", to_string(one.severity)},
+                    {"message", one.message},
+                    {"where", one.where},
+                    {"line", one.line},
+                    {"column", one.column},
+                    {"hint", one.hint}});
+  }
+  return {{"ok", !file.has(Severity::kError)},
+          {"ready", !file.has(Severity::kError) && !file.has(Severity::kUnfilled)},
+          {"findings", std::move(list)}};
+}
+
+}  // namespace
+
+std::string findings_text(const ClusterFile& file, bool all, bool colour) {
+  std::string out;
+  for (const Finding& one : file.findings) {
+    const bool error = one.severity == Severity::kError;
+    if (!all && !error) continue;
+    out += fmt::format("{}: {}: {}", one.where, paint(to_string(one.severity), severity_hue(one.severity), colour),
+                       clean(one.message));
+    if (!one.hint.empty()) out += (error ? "\n    fix: " : "; ") + clean(one.hint);
+    out += "\n";
+  }
+  return out;
+}
+
+std::optional<ClusterFile> usable_cluster_file(const std::string& path, const Shell& shell) {
+  ClusterFile file = read_file(path);
+  if (!file.has(Severity::kError)) return file;
+  shell.err(findings_text(file, false, false) + verdict(file, path));
+  return std::nullopt;
+}
+
+int config_check_command(const ParsedCommand& parsed, const Shell& shell) {
+  const std::string path = require_word(parsed, 0, "the cluster file", "rubato config check FILE");
+  const ClusterFile file = read_file(path);
+  if (parsed.has("json")) {
+    shell.out(findings_document(file).dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+  } else {
+    shell.out(findings_text(file, true, shell.colour) + verdict(file, path));
+  }
+  return file.has(Severity::kError) ? 2 : 0;
+}
+
+int config_show_command(const ParsedCommand& parsed, const Shell& shell) {
+  const std::string path = require_word(parsed, 0, "the cluster file", "rubato config show FILE");
+  const auto file = usable_cluster_file(path, shell);
+  if (!file) return 2;
+  const ordered_json values = parsed.has("resolved") ? resolved_values(*file) : given_values(*file);
+  shell.out(parsed.has("json") ? values.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n"
+                               : yaml_text(values));
+  return 0;
+}
+
+int config_explain_command(const ParsedCommand& parsed, const Shell& shell) {
+  if (parsed.has("markdown")) {
+    shell.out(config_keys_markdown());
+    return 0;
+  }
+  if (parsed.positionals.empty()) {
+    shell.out(list_keys());
+    return 0;
+  }
+  const std::string& word = parsed.positionals.front();
+  const auto found = config_keys_called(word);
+  if (found.empty()) {
+    const auto near = nearest_config_key(word);
+    throw Error(ErrorCode::kUsage, fmt::format("there is no key '{}' in a cluster file", word), "",
+                near ? fmt::format("did you mean {}?", *near) : "see 'rubato config explain' for all keys");
+  }
+  std::string out;
+  for (const ConfigKey* key : found) out += (out.empty() ? "" : "\n") + explain_key(*key);
+  shell.out(out);
+  return 0;
+}
+
+int config_migrate_command(const ParsedCommand& parsed, const Shell& shell) {
+  const std::string path = require_word(parsed, 0, "the cluster file", "rubato config migrate FILE");
+  const auto file = usable_cluster_file(path, shell);
+  if (!file) return 2;
+  shell.out("# Made by 'rubato config migrate'.\n" + yaml_text(given_values(*file)));
+  for (const Finding& one : file->findings) {
+    if (one.severity == Severity::kUnfilled) shell.err(fmt::format("{}: {}; {}\n", one.where, one.message, one.hint));
+  }
+  return 0;
+}
+
+int config_schema_command(const ParsedCommand&, const Shell& shell) {
+  shell.out(config_schema().dump(2) + "\n");
+  return 0;
+}
+
+}  // namespace rubato::cli
