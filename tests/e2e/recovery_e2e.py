@@ -52,11 +52,13 @@ class Training(cluster_harness.ClusterCase):
         return [int(text.split()[1]) for text in self.log_texts(self.job_id) if text.startswith("step ")]
 
     def assert_every_step_logged(self):
-        """Each step is in the log, in order; one that was repeated after a restart as often as it was done."""
+        """Each step is in the log; one that was repeated after a restart as often as it was done."""
         done = [line["step"] for line in self.told() if "step" in line]
         logged = self.steps_in_log()
-        self.assertEqual(sorted(set(logged)), list(range(1, STEPS + 1)))
-        # The last lines of a worker that was killed may be lost with it; none may be there twice.
+        # The line that was on its way when its agent was killed may be lost with it (docs/journal.md), no other; none
+        # may be there twice.
+        missing = set(range(1, STEPS + 1)) - set(logged)
+        self.assertLessEqual(len(missing), 1, missing)
         self.assertLessEqual(len(logged), len(done))
 
     def test_the_head_is_killed(self):
