@@ -97,7 +97,7 @@ struct AutoscalingConfig {
   bool aggressive = false;
   std::string spot = "prefer";  // prefer, only or never
   int on_demand_base = 0;
-  std::optional<double> price_cap, budget_per_hour;
+  std::optional<double> price_cap, budget_per_hour, budget;
   std::optional<int> launch_concurrency;
   std::optional<Duration> consolidate_after;
   bool operator==(const AutoscalingConfig&) const = default;

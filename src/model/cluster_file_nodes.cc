@@ -109,6 +109,7 @@ class NodesReader {
     scaling.on_demand_base = top_.count("autoscaling.on_demand_base").value_or(0);
     scaling.price_cap = top_.number("autoscaling.price_cap");
     scaling.budget_per_hour = top_.number("autoscaling.budget_per_hour");
+    scaling.budget = top_.number("autoscaling.budget");
     scaling.launch_concurrency = top_.count("autoscaling.launch_concurrency");
     if (scaling.launch_concurrency == 0) {
       findings_.error(top_.find("autoscaling.launch_concurrency")->value,

@@ -65,6 +65,7 @@ ordered_json autoscaling_value(const ClusterFile& file) {
   out["on_demand_base"] = scaling.on_demand_base;
   put(out, "price_cap", scaling.price_cap);
   put(out, "budget_per_hour", scaling.budget_per_hour);
+  put(out, "budget", scaling.budget);
   put(out, "launch_concurrency", scaling.launch_concurrency);
   if (scaling.consolidate_after) out["consolidate_after"] = duration_value(*scaling.consolidate_after);
   return out;

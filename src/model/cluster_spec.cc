@@ -113,6 +113,7 @@ Scaling scaling_of(const ClusterFile& file) {
   out.on_demand_base = config.on_demand_base;
   out.price_cap = config.price_cap;
   out.budget_per_hour = config.budget_per_hour;
+  out.budget = config.budget;
   out.launch_concurrency = config.launch_concurrency;
   out.consolidate_after = config.consolidate_after;
   const auto where = [&](const char* path) {
@@ -169,6 +170,7 @@ json to_json(const Scaling& scaling) {
               {"spot_where", scaling.spot_where}};
   if (scaling.price_cap) out["price_cap"] = *scaling.price_cap;
   if (scaling.budget_per_hour) out["budget_per_hour"] = *scaling.budget_per_hour;
+  if (scaling.budget) out["budget"] = *scaling.budget;
   if (scaling.launch_concurrency) out["launch_concurrency"] = *scaling.launch_concurrency;
   if (scaling.consolidate_after) out["consolidate_after_us"] = micros(*scaling.consolidate_after);
   return out;
@@ -214,6 +216,7 @@ Scaling scaling_from_json(const json& object) {
   out.spot_where = object.value("spot_where", "");
   if (object.contains("price_cap")) out.price_cap = object.at("price_cap").get<double>();
   if (object.contains("budget_per_hour")) out.budget_per_hour = object.at("budget_per_hour").get<double>();
+  if (object.contains("budget")) out.budget = object.at("budget").get<double>();
   if (object.contains("launch_concurrency")) out.launch_concurrency = object.at("launch_concurrency").get<int>();
   if (object.contains("consolidate_after_us")) out.consolidate_after = from_micros(object.at("consolidate_after_us"));
   return out;

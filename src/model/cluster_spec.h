@@ -63,7 +63,7 @@ struct Scaling {
   bool aggressive = false;
   SpotPolicy spot = SpotPolicy::kPrefer;
   int on_demand_base = 0;
-  std::optional<double> price_cap, budget_per_hour;
+  std::optional<double> price_cap, budget_per_hour, budget;
   std::optional<int> launch_concurrency;
   std::optional<Duration> consolidate_after;         // absent: never
   std::string speed_where, budget_where, cap_where;  // file:line:column of each, for people

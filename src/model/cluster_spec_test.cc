@@ -212,6 +212,7 @@ autoscaling:
   on_demand_base: 2
   price_cap: 1.5
   budget_per_hour: 12
+  budget: 400
   launch_concurrency: 3
   consolidate_after: 10m
 head_type: small
@@ -226,6 +227,7 @@ TEST(ClusterSpec, KnowsPricesMarketsAndBudgets) {
   EXPECT_EQ(spec.scaling.on_demand_base, 2);
   EXPECT_EQ(spec.scaling.price_cap, 1.5);
   EXPECT_EQ(spec.scaling.budget_per_hour, 12);
+  EXPECT_EQ(spec.scaling.budget, 400);
   EXPECT_EQ(spec.scaling.budget_where, "c.yaml:7:20");
   EXPECT_EQ(spec.scaling.launch_concurrency, 3);
   EXPECT_EQ(spec.scaling.consolidate_after, Duration(10min));

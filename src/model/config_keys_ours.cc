@@ -26,6 +26,7 @@ std::vector<ConfigKey> cluster_rows() {
       {"autoscaling.on_demand_base", kCount, "0", "so many workers are on demand before the first one on spot", kOurs},
       {"autoscaling.price_cap", kNumber, "none", "no node that costs more than this per hour", kOurs},
       {"autoscaling.budget_per_hour", kNumber, "none", "no more nodes than this pays for, all together", kOurs},
+      {"autoscaling.budget", kNumber, "none", "no more nodes once all nodes of this cluster have cost so much", kOurs},
       {"autoscaling.launch_concurrency", kCount, "none", "launches under way at once, of all types", kOurs},
       {"autoscaling.consolidate_after", kDuration, "never",
        "a busy node of elastic jobs is emptied when others have room and it pays within this time", kOurs},
