@@ -111,7 +111,8 @@ const Command& why_table() {
                  .default_text = "1"},
                 json_flag(),
                 cluster_flag()},
-      .examples = {{"why does it not start?", "rubato why train"}, {"why was that node launched?", "rubato why small-3"}}};
+      .examples = {{"why does it not start?", "rubato why train"},
+                   {"why was that node launched?", "rubato why small-3"}}};
   return table;
 }
 

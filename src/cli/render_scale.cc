@@ -34,10 +34,12 @@ std::string autoscaler_text(const json& autoscaler, const Look& look) {
   const json& held = object_in(autoscaler, "held");
   for (const json& one : list_in(held, "against")) {
     const std::string where = text_in(one, "where");
-    line("no node", text_in(one, "text") + (where.empty() ? "" : paint(fmt::format("  ({})", where), Hue::kDim, look.colour)));
+    line("no node",
+         text_in(one, "text") + (where.empty() ? "" : paint(fmt::format("  ({})", where), Hue::kDim, look.colour)));
   }
   for (const json& one : list_in(autoscaler, "shortages"))
-    line("short of", fmt::format("{}: {} until {}", text_in(one, "offering"), text_in(one, "why"), text_in(one, "until")));
+    line("short of",
+         fmt::format("{}: {} until {}", text_in(one, "offering"), text_in(one, "why"), text_in(one, "until")));
   const double per_hour = number_in(autoscaler, "cost_per_hour");
   const double so_far = number_in(autoscaler, "cost_so_far");
   if (per_hour > 0 || so_far > 0) line("cost", fmt::format("{}/h, {} so far", money(per_hour), money(so_far)));
@@ -71,11 +73,14 @@ std::string audit_text(const json& audit, const Look& look) {
   const json& leaked = list_in(audit, "leaked");
   for (const json& one : leaked) {
     if (one.is_string())
-      out += paint(fmt::format("leaked: {} exists and belongs to nobody; the head removes it", clean(one.get<std::string>())),
-                   Hue::kRed, look.colour) + "\n";
+      out += paint(fmt::format("leaked: {} exists and belongs to nobody; the head removes it",
+                               clean(one.get<std::string>())),
+                   Hue::kRed, look.colour) +
+             "\n";
   }
   const bool complete = audit.value("complete", false);
-  if (!complete) out += paint("the provider did not answer: what it has is not known", Hue::kYellow, look.colour) + "\n";
+  if (!complete)
+    out += paint("the provider did not answer: what it has is not known", Hue::kYellow, look.colour) + "\n";
   if (const int64_t strays = int_in(audit, "strays_removed"); strays > 0)
     out += fmt::format("{} stray machine{} found and removed so far\n", strays, strays == 1 ? "" : "s");
   return out + fmt::format("{} owned, {} leaked · {}/h now · {} so far\n", list_in(audit, "owned").size(),

@@ -94,7 +94,8 @@ int audit_command(const ParsedCommand& parsed, const Shell& shell) {
 
 int why_last_command(const ParsedCommand& parsed, const Shell& shell) {
   if (!parsed.positionals.empty())
-    throw Error(ErrorCode::kUsage, "--last is about the autoscaler, not about one job or node", "", "drop one of the two");
+    throw Error(ErrorCode::kUsage, "--last is about the autoscaler, not about one job or node", "",
+                "drop one of the two");
   int limit = 1;
   if (const Given* given = parsed.find("limit")) limit = int_value(*given, 1, 100);
   const Session session = open_session(parsed, shell);
@@ -104,7 +105,8 @@ int why_last_command(const ParsedCommand& parsed, const Shell& shell) {
     return 0;
   }
   std::string out;
-  for (const json& one : list_in(reply, "decisions")) out += (out.empty() ? "" : "\n") + decision_text(one, look_of(shell));
+  for (const json& one : list_in(reply, "decisions"))
+    out += (out.empty() ? "" : "\n") + decision_text(one, look_of(shell));
   shell.out(out.empty() ? "the autoscaler has not decided anything yet\n" : out);
   return 0;
 }

@@ -130,9 +130,11 @@ struct Applier {
     if (!state.spec || state.shutting_down) state.born = time;
     state.spec = e.spec;
     state.spec_text = e.text;
+    state.no_restart = e.no_restart;
     state.shutting_down = false;
     state.health.clear();
     state.shortages.clear();
+    for (auto& [id, node] : state.nodes) node.restart = node.restart || e.restart;
   }
   void operator()(const ShutdownRequested&) { state.shutting_down = true; }
 
@@ -146,12 +148,46 @@ struct Applier {
     node.reason = e.why;
     node.offering = e.offering;
     node.reasons = e.reasons;
+    node.runtime = e.runtime;
+    node.head = e.head;
     state.nodes[e.node] = node;
-    ++state.next_node[e.type];
+    if (!e.head) ++state.next_node[e.type];
+  }
+  void operator()(const NodeStepped& e) {
+    Node* node = node_at(state, e.node);
+    if (!node) return;
+    node->step = e.step;
+    node->detail = e.detail;
+    node->step_since = time;
+  }
+  void operator()(const NodeUpdating& e) {
+    Node* node = node_at(state, e.node);
+    if (!node || node->phase == NodePhase::kLost || node->phase == NodePhase::kRemoving) return;
+    drop_workers(*node);
+    node->runtime = e.runtime;
+    node->refreshing.clear();
+    node->update = false;
+    if (!node->agent.value.empty()) node->retired = node->agent;
+    node->agent = {};
+    move(*node, NodePhase::kRequested, e.why);
+  }
+  void operator()(const NodeRefreshing& e) {
+    if (Node* node = node_at(state, e.node)) node->refreshing = e.runtime;
+  }
+  void operator()(const NodeRefreshed& e) {
+    Node* node = node_at(state, e.node);
+    if (!node || node->refreshing != e.runtime) return;
+    // One that failed is not tried again until the next configuration: its work goes on with what is there.
+    node->refreshing.clear();
+    node->runtime = e.runtime;
+    node->reason = e.error;
   }
   void operator()(const NodeCreated& e) {
     Node* node = node_at(state, e.node);
-    if (node && node->phase == NodePhase::kRequested) move(*node, NodePhase::kStarting, "");
+    if (!node || node->phase != NodePhase::kRequested || node->runtime != e.runtime) return;
+    node->restart = false;
+    note_success(state.shortages, node->type, node->offering);
+    move(*node, NodePhase::kStarting, "");
   }
   void operator()(const NodeFailed& e) {
     Node* node = node_at(state, e.node);
@@ -188,7 +224,10 @@ struct Applier {
   }
   void operator()(const NodeDraining& e) {
     Node* node = node_at(state, e.node);
-    if (node && node->phase != NodePhase::kRemoving) move(*node, NodePhase::kDraining, e.reason);
+    if (!node || node->phase == NodePhase::kRemoving) return;
+    node->update = e.update;
+    if (!e.reasons.wanted.empty()) node->reasons = e.reasons;
+    move(*node, NodePhase::kDraining, e.reason);
   }
   void operator()(const NodeRemoving& e) {
     if (Node* node = node_at(state, e.node)) {
@@ -399,7 +438,7 @@ bool moves_scale(const Event& event) {
   return !std::holds_alternative<JobHeld>(event) && !std::holds_alternative<JobStarted>(event) &&
          !std::holds_alternative<SeatFailed>(event) && !std::holds_alternative<RestartCharged>(event) &&
          !std::holds_alternative<CheckpointMissed>(event) && !std::holds_alternative<ScaleHeld>(event) &&
-         !std::holds_alternative<StrayFound>(event);
+         !std::holds_alternative<StrayFound>(event) && !std::holds_alternative<NodeStepped>(event);
 }
 
 void apply(State& state, const Record& record) {

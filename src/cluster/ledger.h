@@ -35,7 +35,8 @@ void note_failure(Shortages& shortages, LaunchFailure code, const std::string& t
 // It could be had: nothing that was remembered about it holds any more.
 void note_success(Shortages& shortages, const std::string& type, const Offering& offering);
 // The one that keeps this offering from being asked for now, the longest first; nullptr: none.
-const Shortage* shortage_of(const Shortages& shortages, const std::string& type, const Offering& offering, WallTime now);
+const Shortage* shortage_of(const Shortages& shortages, const std::string& type, const Offering& offering,
+                            WallTime now);
 
 // Doubled with each failure in a row; forgotten when nothing failed for long.
 inline constexpr Duration kShortageFirst = 30s;

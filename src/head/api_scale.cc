@@ -31,7 +31,8 @@ ServerReply json_reply(const json& document, int status = 200) {
 // {"bundles": [{"resources": {"CPU": 1}, "count": 64}]}; an empty list clears.
 std::vector<cluster::Bundle> read_bundles(const std::string& body) {
   const json document = json::parse(body, nullptr, false);
-  const Error wrong(ErrorCode::kUsage, "the request's body is not {\"bundles\": [{\"resources\": {...}, \"count\": N}]}");
+  const Error wrong(ErrorCode::kUsage,
+                    "the request's body is not {\"bundles\": [{\"resources\": {...}, \"count\": N}]}");
   if (!document.is_object() || !document.contains("bundles") || !document["bundles"].is_array()) throw wrong;
   std::vector<cluster::Bundle> out;
   for (const json& one : document["bundles"]) {

@@ -143,8 +143,7 @@ Reasons held_reasons(const State& state, const ScalePlan& plan) {
       if (out.others.size() < kNamedMax) out.others.push_back({one.text, where_of(*state.spec, one.limit, "")});
     }
     for (const std::string& change : reason.changes) {
-      if (out.changes.size() < kNamedMax && std::ranges::count(out.changes, change) == 0)
-        out.changes.push_back(change);
+      if (out.changes.size() < kNamedMax && std::ranges::count(out.changes, change) == 0) out.changes.push_back(change);
     }
   }
   return out;

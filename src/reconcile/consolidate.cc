@@ -103,9 +103,10 @@ std::optional<cluster::Event> consolidate(const State& state, WallTime now, Wake
   if (!best) return std::nullopt;
   NodeDraining draining;
   draining.node = best->node->id;
-  draining.reason = fmt::format("its {} worker{} fit on other nodes, and that pays", best->workers,
-                                best->workers == 1 ? "" : "s");
-  draining.reasons.wanted = fmt::format("fewer nodes for the same work (consolidate_after {})", format_duration(*after));
+  draining.reason =
+      fmt::format("its {} worker{} fit on other nodes, and that pays", best->workers, best->workers == 1 ? "" : "s");
+  draining.reasons.wanted =
+      fmt::format("fewer nodes for the same work (consolidate_after {})", format_duration(*after));
   draining.reasons.others.push_back(
       {fmt::format("staying costs ${:.4f} in {}, moving ${:.4f}", static_cast<double>(best->saved) / 1e6,
                    format_duration(*after), static_cast<double>(best->cost) / 1e6),

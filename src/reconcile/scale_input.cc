@@ -315,7 +315,8 @@ policy::ScaleInput scale_input(const State& state, WallTime now, Wake& wake) {
 
 Duration idle_timeout(const ClusterSpec& spec, const std::string& type) {
   const auto it = spec.types.find(type);
-  return it == spec.types.end() ? spec.scaling.idle_timeout : it->second.idle_timeout.value_or(spec.scaling.idle_timeout);
+  return it == spec.types.end() ? spec.scaling.idle_timeout
+                                : it->second.idle_timeout.value_or(spec.scaling.idle_timeout);
 }
 
 const Resources& resources_of(const State& state, const NodeType& type) {
