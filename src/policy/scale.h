@@ -102,7 +102,7 @@ struct ScaleInput {
   std::map<std::string, ScaleType> types;
   std::string head_type;
   int max_workers = 0;
-  double upscaling_speed = 1;  // launches under way of a type: at most max(5, speed * those that run)
+  double upscaling_speed = 1;             // launches under way of a type: at most max(5, speed * those that run or 1)
   std::optional<int> launch_concurrency;  // launches under way of all types
   Duration idle_timeout = 5min;
 
@@ -133,6 +133,7 @@ enum class ScaleLimit {
   kSpotPolicy,
   kPriceCap,
   kBudget,
+  kDearer,  // of an alternative: it would cost more
 };
 std::string_view to_string(ScaleLimit limit);  // "max_workers", "budget_per_hour", ...
 
@@ -190,7 +191,7 @@ struct ScalePlan {
   std::vector<PlannedTermination> terminations;  // in the order of the input
   std::vector<Unfulfilled> unfulfilled;
   std::vector<ScaleReason> reasons;
-  std::vector<Placement> placements;  // of what fits after this plan: also on nodes that wait for upscaling_speed: not
+  std::vector<Placement> placements;  // of all bundles that are not unfulfilled
   double cost_per_hour = 0;           // of the launches
   double cluster_cost_per_hour = 0;   // of all nodes after this plan
   bool estimated = false;             // some price is

@@ -113,9 +113,8 @@ void Stock::set_values(std::vector<double> values) {
   for (size_t cell = 0; cell < cells_.size(); ++cell) {
     const auto begin = members_.begin() + cells_[cell].begin;
     const auto end = members_.begin() + cells_[cell].end;
-    std::sort(begin, end, [&](uint32_t a, uint32_t b) {
-      return worth_[a] != worth_[b] ? worth_[a] > worth_[b] : a < b;
-    });
+    std::sort(begin, end,
+              [&](uint32_t a, uint32_t b) { return worth_[a] != worth_[b] ? worth_[a] > worth_[b] : a < b; });
     cells_[cell].front = cells_[cell].begin;
     for (size_t dim = 0; dim < lanes_ * kLane; ++dim) {
       double least = std::numeric_limits<double>::infinity();
@@ -192,26 +191,35 @@ void Stock::put(size_t shape, int64_t count, std::span<double> room, std::vector
   left_ -= count;
   worth += worth_[shape] * static_cast<double>(count);
   if (!picks.empty() && picks.back().shape == shape) {
-    picks.back().count += static_cast<uint32_t>(count);
+    picks.back().count += count;
   } else {
-    picks.push_back({static_cast<uint32_t>(shape), static_cast<uint32_t>(count)});
+    picks.push_back({static_cast<uint32_t>(shape), count});
   }
   if (counts_[shape] == 0) refresh(cell_of_[shape]);
+}
+
+// How many of a shape that fits to take at once: few enough that others get their turn, but not ever one of thousands.
+int64_t Stock::handful(size_t shape, std::span<const double> room) const {
+  if (counts_[shape] == 1) return 1;
+  double most = static_cast<double>(counts_[shape]);
+  const auto need = shapes_->of(shape);
+  for (size_t dim = 0; dim < need.size(); ++dim) {
+    if (need[dim] > 0) most = std::min(most, std::floor(room[dim] / need[dim]));
+  }
+  return std::max<int64_t>(1, static_cast<int64_t>(most) / 8);
 }
 
 double Stock::fill(std::span<double> room, std::vector<Pick>& picks) {
   if (left_ == 0) return 0;
   double worth = 0;
   raise(room);
-  const size_t first_pick = picks.size();
-  (void)first_pick;
   for (size_t cell = best_of_all(); cell != kNoCell; cell = best_of_candidates()) {
     const size_t shape = members_[cells_[cell].front];
     if (!fits(shapes_->of(shape), room)) {
       candidates_.erase(std::find(candidates_.begin(), candidates_.end(), static_cast<uint32_t>(cell)));
       continue;
     }
-    put(shape, 1, room, picks, worth);
+    put(shape, handful(shape, room), room, picks, worth);
     raise(room);
   }
   if (!exact_) squeeze(room, picks, worth);
@@ -224,18 +232,12 @@ void Stock::squeeze(std::span<double> room, std::vector<Pick>& picks, double& wo
     if (cells_[cell].front == cells_[cell].end || !within(&least_[cell * lanes_], room_.data(), lanes_)) continue;
     for (uint32_t at = cells_[cell].front; at < cells_[cell].end; ++at) {
       const size_t shape = members_[at];
-      while (counts_[shape] > 0 && fits(shapes_->of(shape), room)) put(shape, 1, room, picks, worth);
+      while (counts_[shape] > 0 && fits(shapes_->of(shape), room)) {
+        put(shape, handful(shape, room), room, picks, worth);
+      }
     }
     raise(room);
   }
-}
-
-bool Stock::take(size_t shape, int64_t count) {
-  if (counts_[shape] < count) return false;
-  counts_[shape] -= count;
-  left_ -= count;
-  if (counts_[shape] == 0) refresh(cell_of_[shape]);
-  return true;
 }
 
 void Stock::put_back(std::span<const Pick> picks) {

@@ -29,7 +29,7 @@ inline bool fits(std::span<const double> need, std::span<const double> room) {
 
 struct Pick {
   uint32_t shape = 0;
-  uint32_t count = 0;
+  int64_t count = 0;
 };
 
 class Stock {
@@ -48,7 +48,6 @@ class Stock {
 
   // Puts into `room` what fits, until nothing does; what it took is appended to `picks`. Returns what it is worth.
   double fill(std::span<double> room, std::vector<Pick>& picks);
-  bool take(size_t shape, int64_t count);  // false, and nothing taken, when there are not so many left
   void put_back(std::span<const Pick> picks);
   // Whether anything that is left would fit.
   bool any_fits(std::span<const double> room) const;
@@ -65,15 +64,16 @@ class Stock {
   void raise(std::span<const double> room);
   size_t best_of_all();
   size_t best_of_candidates();
+  int64_t handful(size_t shape, std::span<const double> room) const;
   void squeeze(std::span<double> room, std::vector<Pick>& picks, double& worth);
   void put(size_t shape, int64_t count, std::span<double> room, std::vector<Pick>& picks, double& worth);
 
   const Shapes* shapes_;
   std::vector<int64_t> counts_;
   int64_t left_ = 0;
-  size_t lanes_ = 1;            // per cell
-  std::vector<float> scale_;    // by dimension: worth of one unit
-  std::vector<double> worth_;   // by shape
+  size_t lanes_ = 1;               // per cell
+  std::vector<float> scale_;       // by dimension: worth of one unit
+  std::vector<double> worth_;      // by shape
   std::vector<uint32_t> members_;  // shapes, cell by cell, the most worthy first
   std::vector<uint32_t> cell_of_;  // by shape
   std::vector<Cell> cells_;

@@ -123,6 +123,14 @@ std::optional<double> Supply::price(size_t type) const {
   return option->price;
 }
 
+std::optional<double> Supply::usual_price(size_t type) const {
+  if (types_[type].spec->max_workers <= 0) return std::nullopt;
+  for (const Option& option : types_[type].options) {
+    if (option.refused == ScaleLimit::kNone) return option.price;
+  }
+  return std::nullopt;
+}
+
 size_t Supply::open(size_t type) {
   const Option* const option = next(types_[type]);
   CHECK(option != nullptr);
@@ -184,9 +192,28 @@ std::string Supply::limit_text(size_t type) const {
     case ScaleLimit::kTooLarge:
     case ScaleLimit::kUpscalingSpeed:
     case ScaleLimit::kConcurrency:
+    case ScaleLimit::kDearer:
       break;
   }
   return "nothing stands against it";
+}
+
+std::vector<ScaleReason::Against> Supply::refusals(size_t type) const {
+  std::vector<ScaleReason::Against> out;
+  for (const Option& option : types_[type].options) {
+    if (option.refused == ScaleLimit::kNone) continue;
+    std::string text = fmt::format("{} {}", *types_[type].name, to_string(option.offering.market));
+    if (!option.offering.zone.empty()) text += " in " + option.offering.zone;
+    if (option.refused == ScaleLimit::kBlocked) {
+      text += ": " + option.offering.blocked;
+    } else if (option.refused == ScaleLimit::kPriceCap) {
+      text += fmt::format(": ${:.4g}/h, price_cap is ${:.4g}", option.price, *input_->price_cap);
+    } else {
+      text += fmt::format(": spot is '{}'", to_string(input_->spot));
+    }
+    out.push_back({option.refused, std::move(text)});
+  }
+  return out;
 }
 
 }  // namespace rubato::policy

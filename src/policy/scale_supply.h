@@ -25,17 +25,21 @@ class Supply {
   size_t open(size_t type);
   void close(size_t type, size_t offering);
 
-  // As if nothing stood in the way but what the file says: for an answer to "would another limit do?".
-  double list_price(size_t type) const { return types_[type].list_price; }
+  // Of the cheapest offering that policy, cap and stock allow, however many nodes there are. nullopt: there is none, or
+  // the type has no workers at all.
+  std::optional<double> usual_price(size_t type) const;
 
   // What stands against one more node of this type, and in words. kNone when one can be had.
   ScaleLimit limit(size_t type) const;
   std::string limit_text(size_t type) const;
+  // The offerings of a type that policy, cap or stock refuse.
+  std::vector<ScaleReason::Against> refusals(size_t type) const;
 
   const Offering& offering(size_t type, size_t index) const { return types_[type].options[index].offering; }
   double price_of(size_t type, size_t index) const { return types_[type].options[index].price; }
   bool estimated(size_t type, size_t index) const { return types_[type].options[index].estimated; }
 
+  int workers_max() const { return input_->max_workers; }
   int workers() const { return workers_; }  // there, coming and opened
   int workers(size_t type) const { return types_[type].workers; }
   double cost() const { return cost_; }  // per hour, of the same and the head
