@@ -19,7 +19,7 @@ endfunction()
 foreach(layer core world model elastic cluster policy reconcile cli)
   rubato_layer_tests(${layer})
 endforeach()
-foreach(layer model cli)  # they read tests/data and docs
+foreach(layer model policy cli)  # they read tests/data and docs
   target_compile_definitions(${layer}_test PRIVATE RUBATO_SOURCE="${CMAKE_SOURCE_DIR}")
 endforeach()
 rubato_layer_tests(agent rubato_sim)

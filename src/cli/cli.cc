@@ -19,6 +19,7 @@
 #include "cli/head_command.h"
 #include "cli/help.h"
 #include "cli/job_commands.h"
+#include "cli/plan_command.h"
 #include "cli/run_command.h"
 #include "cli/run_flags.h"
 #include "cli/scale_commands.h"
@@ -149,6 +150,7 @@ Body body_of(const Command& command) {
       {&stop_table(), stop_command},
       {&rerun_table(), rerun_command},
       {&fetch_table(), fetch_command},
+      {&plan_table(), plan_command},
       {&config_check_table(), config_check_command},
       {&config_show_table(), config_show_command},
       {&config_explain_table(), config_explain_command},
@@ -217,6 +219,7 @@ int main(int argc, char** argv) {
   shell.asks = isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
   shell.now = os::wall_now;
   shell.read_line = os::read_line;
+  shell.read_input = os::read_input;
   shell.random_token = [] { return Random(os::entropy()).hex(16) + Random(os::entropy()).hex(16); };
   shell.open_api = open_api;
   shell.cluster_tools = [&shell] { return real_cluster_tools(shell.env); };

@@ -52,7 +52,8 @@ const Command& help_table() {
                              .positional = {.name = "COMMAND",
                                             .help = "the command to explain",
                                             .choices = "up submit jobs job logs stop rerun fetch status top why events "
-                                                       "replay request audit down run config doctor version completion",
+                                                       "replay request audit down plan run config doctor version "
+                                                       "completion",
                                             .at_most = 2}};
   return table;
 }
@@ -83,6 +84,7 @@ const std::vector<const Command*>& all_commands() {
                                                     &audit_table(),
                                                     &down_table(),
                                                     &run_table(),
+                                                    &plan_table(),
                                                     &config_check_table(),
                                                     &config_show_table(),
                                                     &config_explain_table(),

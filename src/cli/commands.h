@@ -28,6 +28,8 @@ const Command& stop_table();
 const Command& rerun_table();
 const Command& fetch_table();
 
+const Command& plan_table();
+
 const Command& config_check_table();
 const Command& config_show_table();
 const Command& config_explain_table();
