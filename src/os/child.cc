@@ -43,15 +43,15 @@ ChildProcess::ChildProcess(Runtime& runtime, std::shared_ptr<Family> family, Sta
   Fd pidfd = open_pidfd(pid_);
   if (pidfd) pidfd_.assign(pidfd.release());  // without one, SIGCHLD tells the end
   watch_end();
-  if (start.out) out_.descriptor.assign(start.out.release());
-  if (start.err) err_.descriptor.assign(start.err.release());
-  read_when_ready(out_);
-  read_when_ready(err_);
+  open(out_, std::move(start.out), std::move(start.out_keep));
+  open(err_, std::move(start.err), std::move(start.err_keep));
   if (!out_.descriptor.is_open() && !err_.descriptor.is_open()) output_.close();
 }
 
 ChildProcess::~ChildProcess() {
   alive_.reset();
+  let_go(out_);
+  let_go(err_);
   if (status_) return;
   ::kill(-pid_, SIGKILL);
   family_->leave(pid_);
@@ -103,6 +103,14 @@ void ChildProcess::ended(const ExitStatus& status) {
   exited_.notify();
 }
 
+void ChildProcess::open(Stream& stream, Fd pipe, Fd keep) {
+  if (!pipe) return;
+  stream.keep = std::move(keep);
+  if (stream.keep) family_->keep(pipe.get(), stream.keep.get());
+  stream.descriptor.assign(pipe.release());
+  read_when_ready(stream);
+}
+
 void ChildProcess::read_when_ready(Stream& stream) {
   if (!stream.descriptor.is_open()) return;
   if (waiting_bytes() > kWaitingBytesMax) {
@@ -120,15 +128,43 @@ void ChildProcess::read_when_ready(Stream& stream) {
       });
 }
 
+// The kernel moves the bytes from the pipe into the file in one call: there is no moment at which they are in neither,
+// and we could be killed.
+ssize_t ChildProcess::read_keeping(Stream& stream, std::string& bytes) {
+  auto at = static_cast<loff_t>(stream.kept);
+  const ssize_t moved =
+      ::splice(stream.descriptor.native_handle(), nullptr, stream.keep.get(), &at, bytes.size(), SPLICE_F_NONBLOCK);
+  if (moved <= 0) return moved;
+  for (ssize_t have = 0; have < moved;) {
+    const auto from = static_cast<off_t>(stream.kept) + have;
+    const ssize_t n = ::pread(stream.keep.get(), bytes.data() + have, static_cast<size_t>(moved - have), from);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;  // the disk is broken: zeros in place of these bytes
+    have += n;
+  }
+  stream.kept += static_cast<uint64_t>(moved);
+  return moved;
+}
+
+ssize_t ChildProcess::read_some(Stream& stream, std::string& bytes) {
+  if (stream.keep) {
+    const ssize_t moved = read_keeping(stream, bytes);
+    if (moved >= 0 || errno == EAGAIN || errno == EINTR) return moved;
+    // No room on the disk, or one that cannot do this: from now on these bytes are only given out.
+    stream.keep.reset();
+  }
+  return ::read(stream.descriptor.native_handle(), bytes.data(), bytes.size());
+}
+
 bool ChildProcess::read_once(Stream& stream) {
   std::string bytes(kReadBytes, '\0');
-  const ssize_t got = ::read(stream.descriptor.native_handle(), bytes.data(), bytes.size());
+  const ssize_t got = read_some(stream, bytes);
   if (got > 0) {
     bytes.resize(static_cast<size_t>(got));
     bytes.shrink_to_fit();
     chunk_sizes_.push_back(bytes.size());
     waiting_bytes_ += bytes.size();
-    OutputChunk chunk{.is_stderr = stream.is_stderr, .bytes = std::move(bytes)};
+    OutputChunk chunk{.is_stderr = stream.is_stderr, .bytes = std::move(bytes), .end = stream.kept};
     output_.push(std::move(chunk));
     return true;
   }
@@ -146,7 +182,13 @@ void ChildProcess::take_the_rest(Stream& stream) {
   close(stream);
 }
 
+void ChildProcess::let_go(Stream& stream) {
+  if (stream.descriptor.is_open()) family_->let_go(stream.descriptor.native_handle());
+  stream.keep.reset();
+}
+
 void ChildProcess::close(Stream& stream) {
+  let_go(stream);
   boost::system::error_code ignored;
   stream.descriptor.close(ignored);
   stream.paused = false;

@@ -25,6 +25,7 @@ class ChildProcess final : public Process {
     bool warm = false;
     std::vector<std::string> tokens;  // process tokens that mark a descendant as belonging to this spawn
     Fd out, err;                      // our ends of its pipes, non-blocking; empty: none
+    Fd out_keep, err_keep;            // where what comes through them is kept; empty: nowhere
   };
   ChildProcess(Runtime& runtime, std::shared_ptr<Family> family, Start start);
   ~ChildProcess() override;
@@ -46,13 +47,19 @@ class ChildProcess final : public Process {
     boost::asio::posix::stream_descriptor descriptor;
     bool is_stderr;
     bool paused = false;
+    Fd keep;
+    uint64_t kept = 0;  // bytes in it
   };
 
   void watch_end();
   void ended(const ExitStatus& status);
+  void open(Stream& stream, Fd pipe, Fd keep);
   void read_when_ready(Stream& stream);
+  ssize_t read_some(Stream& stream, std::string& bytes);
+  ssize_t read_keeping(Stream& stream, std::string& bytes);
   bool read_once(Stream& stream);  // false: nothing there now
   void take_the_rest(Stream& stream);
+  void let_go(Stream& stream);
   void close(Stream& stream);
   size_t waiting_bytes();
   void resume_paused();

@@ -48,7 +48,21 @@ constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
 
 Fd open_file(const char* path, int flags) { return Fd(::open(path, flags | O_CLOEXEC, 0644)).above(kChildFds); }
 
-Fd open_output(const OutputTarget& target, Fd& reader) {
+// Locked by the open file, which the guard shares: the lock goes when neither we nor the guard can add to it any more.
+// Empty when the disk has no room: a worker is worth more than its lines.
+Fd open_keep(const std::string& path) {
+  if (path.empty()) return Fd();
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+  Fd file = open_file(path.c_str(), O_RDWR | O_CREAT | O_TRUNC);
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  if (file) ::fcntl(file.get(), F_OFD_SETLK, &whole);
+  return file;
+}
+
+Fd open_output(const OutputTarget& target, Fd& reader, Fd& keep) {
   switch (target.kind) {
     case OutputTarget::Kind::kInherit:
       return Fd();
@@ -72,6 +86,7 @@ Fd open_output(const OutputTarget& target, Fd& reader) {
       }
       reader = Fd(ends[0]).above(kChildFds);
       ::fcntl(reader.get(), F_SETFL, O_NONBLOCK);
+      keep = open_keep(target.path);
       return Fd(ends[1]).above(kChildFds);
     }
   }
@@ -171,8 +186,8 @@ Stdio open_stdio(const OutputTarget& out, const OutputTarget& err) {
   // A worker's group is in the background of the terminal: reading from it would stop the worker (SIGTTIN) without a
   // word. End-of-file at once is better; anything but a terminal is inherited, as torchrun does.
   if (::isatty(0)) result.in = open_file("/dev/null", O_RDONLY);
-  result.out = open_output(out, result.out_reader);
-  result.err = open_output(err, result.err_reader);
+  result.out = open_output(out, result.out_reader, result.out_keep);
+  result.err = open_output(err, result.err_reader, result.err_keep);
   return result;
 }
 

@@ -18,6 +18,7 @@ namespace rubato::os {
 struct Stdio {
   Fd in, out, err;
   Fd out_reader, err_reader;  // non-blocking; only for pipes
+  Fd out_keep, err_keep;      // the files that keep what comes through them; locked while anybody may add to them
 };
 
 // Opens files (appending, with their folders) and pipes. Throws an Error with the path.

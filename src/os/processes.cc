@@ -21,6 +21,8 @@ std::unique_ptr<Process> RealProcesses::spawn(const SpawnSpec& spec) {
   ChildProcess::Start start{.pid = fork_exec(plan), .warm = false, .tokens = {token}};
   start.out = std::move(stdio.out_reader);
   start.err = std::move(stdio.err_reader);
+  start.out_keep = std::move(stdio.out_keep);
+  start.err_keep = std::move(stdio.err_keep);
   return std::make_unique<ChildProcess>(runtime_, family_, std::move(start));
 }
 
@@ -34,6 +36,8 @@ std::unique_ptr<Process> RealProcesses::spawn_warm(const SpawnSpec& spec, Stdio&
   ChildProcess::Start start{.pid = worker->pid, .warm = true, .tokens = {token, zygote_->token()}};
   start.out = std::move(stdio.out_reader);
   start.err = std::move(stdio.err_reader);
+  start.out_keep = std::move(stdio.out_keep);
+  start.err_keep = std::move(stdio.err_keep);
   auto child = std::make_unique<ChildProcess>(runtime_, family_, std::move(start));
   worker->release();
   return child;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "os/files.h"
 #include "os/proc_scan.h"
 #include "os/process_fixture.h"
 
@@ -43,6 +44,40 @@ TEST_F(RealProcessesTest, LosesNothingOfALargeOutput) {
   const Finished finished = run(shell("head -c 5000000 /dev/zero | tr '\\0' x; echo end"));
   EXPECT_EQ(finished.out.size(), 5000004u);
   EXPECT_TRUE(finished.out.ends_with("xend\n"));
+}
+
+TEST_F(RealProcessesTest, KeepsWhatComesInAFileUntilItIsGivenBack) {
+  RealFiles files;
+  SpawnSpec spec = shell("head -c 3000000 /dev/zero | tr '\\0' x; echo end; echo err >&2");
+  spec.out.path = folder / "kept/out";
+  spec.err.path = folder / "kept/err";
+  std::unique_ptr<Process> process = processes.spawn(spec);
+  EXPECT_TRUE(files.in_use(spec.out.path));
+  std::string out;
+  const auto take = [&] {
+    while (std::optional<OutputChunk> chunk = process->output().try_pop()) {
+      if (chunk->is_stderr) continue;
+      out += chunk->bytes;
+      EXPECT_EQ(chunk->end, out.size());
+      EXPECT_GE(std::filesystem::file_size(spec.out.path), chunk->end);
+    }
+    return process->status().has_value() && process->output().size() == 0;
+  };
+  ASSERT_TRUE(turn_until(take));
+  EXPECT_EQ(out.size(), 3000004u);
+  EXPECT_TRUE(out == read_text(spec.out.path));
+  EXPECT_EQ(read_text(spec.err.path), "err\n");
+  EXPECT_TRUE(eventually([&] { return !files.in_use(spec.out.path); }));
+  files.give_back(spec.out.path, 2'000'000);
+  EXPECT_EQ(files.read_range(spec.out.path, 2'999'998, 100), "xxend\n");
+}
+
+// `echo words > /dev/stderr` empties a file that it finds there: a pipe it must be.
+TEST_F(RealProcessesTest, AWorkerMayOpenItsOutputAgain) {
+  SpawnSpec spec = shell("echo one; echo two > /dev/stdout; echo three");
+  spec.out.path = folder / "kept";
+  EXPECT_EQ(run(spec).out, "one\ntwo\nthree\n");
+  EXPECT_EQ(read_text(folder / "kept"), "one\ntwo\nthree\n");
 }
 
 TEST_F(RealProcessesTest, StopsReadingWhenNobodyTakesTheOutput) {

@@ -70,6 +70,7 @@ class SimWorker final : public Process {
 
   Event ended_;
   Channel<OutputChunk> output_;
+  uint64_t kept_ = 0;  // bytes in the file of out_
   // In the machine's time, so that a frozen machine's processes freeze too.
   Due<SimWorker> starting_, working_, dying_, failing_, silence_;
 };

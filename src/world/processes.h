@@ -1,6 +1,7 @@
 // Processes: starting, watching and ending process groups. None of them outlives this process.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -26,7 +27,11 @@ std::string describe(const ExitStatus& status);  // "exit code 3", "killed by SI
 struct OutputTarget {
   enum class Kind { kInherit, kNull, kFile, kPipe };
   Kind kind = Kind::kInherit;
-  std::string path;  // for kFile; created with its folders, appended to
+  // kFile: created with its folders, appended to.
+  // kPipe: empty, or a file that is made anew and keeps what comes. A chunk is in it before it is given out, and what
+  // nobody had taken when we are killed is added to it: nothing that was written is lost with us. Whoever has it gives
+  // the space back (Files::give_back) or removes it.
+  std::string path;
 };
 
 // What a Python process is to run, so that a prewarmed interpreter can do the same as `argv` would.
@@ -48,6 +53,7 @@ struct SpawnSpec {
 struct OutputChunk {
   bool is_stderr = false;
   std::string bytes;
+  uint64_t end = 0;  // behind these bytes, in the file that keeps them
 };
 
 class Process {
