@@ -52,6 +52,7 @@ create() {
     result "$(machine "$node" "$host")"
     return
   fi
+  rm -f "$taken/../new/$$" # a file of its own for each node: a link shares what it holds
   printf '%s' "$node" >"$taken/../new/$$"
   while IFS= read -r host; do
     if ln "$taken/../new/$$" "$taken/$host" 2>/dev/null; then

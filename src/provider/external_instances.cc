@@ -67,9 +67,10 @@ Task<ExternalGreeting> ExternalInstances::greet() {
 Task<Json> ExternalInstances::ask(std::string method, Json params, std::string what, Duration timeout,
                                   ExternalProgram::OnProgress on_progress) {
   const std::shared_ptr<ExternalProgram> program = program_;
-  greeting_ = co_await program->greeting();
-  co_return co_await program->request(std::move(method), std::move(params), std::move(what), timeout,
-                                      std::move(on_progress));
+  Json answer =
+      co_await program->request(std::move(method), std::move(params), std::move(what), timeout, std::move(on_progress));
+  if (program->greeted()) greeting_ = *program->greeted();
+  co_return answer;
 }
 
 Task<std::optional<ExternalMachine>> ExternalInstances::describe(NodeId node) {

@@ -262,6 +262,10 @@ Task<void> ExternalProgram::wait_for_room(Instant deadline, uint64_t since, std:
       throw Error(why_->code, fmt::format("{}: {}", what, why_->message), why_->where, why_->hint);
     }
     if (world_.clock.now() >= deadline) {
+      if (state_ != State::kUp) {
+        throw Error(ErrorCode::kUnavailable, fmt::format("the provider's program was not up in time for: {}", what),
+                    spec_.name);
+      }
       throw Error(ErrorCode::kUnavailable, fmt::format("the provider's program had no time for: {}", what), spec_.name,
                   "let it take more requests at a time (\"parallel\" in its answer to hello)");
     }

@@ -50,6 +50,8 @@ class ExternalProgram {
 
   // What it said of itself; starts it if need be. Throws as request().
   Task<ExternalGreeting> greeting();
+  // The same without waiting: null while it is down.
+  const ExternalGreeting* greeted() const { return greeting_ ? &*greeting_ : nullptr; }
 
   const ExternalProgramSpec& spec() const { return spec_; }
 
