@@ -29,7 +29,7 @@ auto understood(const std::string& who, const std::string& what, Parse parse) {
 }
 
 Json create_params(const NodeOrder& order, const ClusterFile& file) {
-  Json params{{"node", order.node.value}, {"type", order.type.name}, {"head", order.node.value == kHeadNode}};
+  Json params{{"node", order.node.value}, {"type", order.type.name}, {"head", order.of_head}};
   params["resources"] = to_json(order.type.resources);
   params["node_config"] = Json::object();
   params["labels"] = Json::object();
@@ -87,10 +87,18 @@ Task<std::optional<ExternalMachine>> ExternalInstances::describe(NodeId node) {
 
 Task<Machine> ExternalInstances::create(NodeOrder order) {
   if (is_own(order.node)) co_return *settings_.own;
+  if (!order.text.empty() && order.text != text_) {
+    use_file(read_cluster_file(order.text, "cluster.yaml"));
+    text_ = order.text;
+  }
   const Instant deadline = world_.clock.now() + settings_.create_timeout;
   const std::string what = "create " + order.node.value;
   Json params = create_params(order, file_);
-  const Json answer = co_await ask("create", std::move(params), what, settings_.create_timeout);
+  ExternalProgram::OnProgress on_progress = [on_step = order.on_step](std::string words) {
+    if (on_step) on_step("machine", std::move(words));
+  };
+  if (order.on_step) order.on_step("machine", "from " + program_->spec().name);
+  const Json answer = co_await ask("create", std::move(params), what, settings_.create_timeout, std::move(on_progress));
   std::optional<ExternalMachine> machine =
       understood(program_->spec().name, what, [&] { return parse_machine(answer, order.node); });
   for (Duration pause = kLookMin; !machine->ready; pause = std::min(pause * 2, kLookMax)) {

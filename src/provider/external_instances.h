@@ -39,6 +39,7 @@ class ExternalInstances final : public Instances {
   const ExternalSettings settings_;
   const Log log_;
   ClusterFile file_;
+  std::string text_;                          // of the newest order, that file_ was read from
   std::shared_ptr<ExternalProgram> program_;  // calls that are under way keep theirs when the file changes
   ExternalGreeting greeting_;
   Scope tasks_;  // what nobody waits for

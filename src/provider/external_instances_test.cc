@@ -140,6 +140,30 @@ TEST_F(ExternalInstancesTest, ACommandThatIsNotThereIsSaidWithItsPath) {
   EXPECT_TRUE(has(words, folder / "nothing.py")) << words;
 }
 
+Task<int> change_the_file(ExternalInstances& instances, std::string text, Words& out) {
+  std::vector<std::string>* steps = &out;
+  NodeOrder order = external_order("n-1");
+  order.text = std::move(text);
+  order.on_step = [steps](const std::string& step, const std::string& detail) {
+    steps->push_back(step + ": " + detail);
+  };
+  const Machine machine = co_await instances.create(order);
+  out.push_back(words_of(machine));
+  co_return 0;
+}
+
+TEST_F(ExternalInstancesTest, FollowsAnOrderWithANewerFile) {
+  use_example("static.py");
+  ExternalInstances instances(world, file(kMachines), settings(), log());
+  calls(instances, {"="});
+  Words out;
+  const std::string newer =
+      "cluster_name: lab\nprovider: {type: external, command: [./static.py], machines: [10.9.9.9]}\n"
+      "node_types: {worker: {max_workers: 2}, head: {}}\nhead_type: head\n";
+  runtime.run(change_the_file(instances, newer, out));
+  EXPECT_EQ(out, (Words{"machine: from ./static.py", "10.9.9.9"}));
+}
+
 TEST_F(ExternalInstancesTest, TheHeadsOwnMachineIsNeverAskedFor) {
   use_example("static.py");
   ExternalSettings own = settings();

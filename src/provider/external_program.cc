@@ -36,7 +36,7 @@ Task<void> try_to_write(std::shared_ptr<Process> process, std::string bytes) {
 
 }  // namespace
 
-// Counts a request while its frame lives, and takes its call off the list of those that wait for a reply.
+// Counts a request while its frame lives.
 class ExternalProgram::Place {
  public:
   explicit Place(ExternalProgram& program) : program_(program) {
@@ -49,16 +49,26 @@ class ExternalProgram::Place {
     leave();
     --program_.wanted_by_;
   }
-  uint64_t enter(Call& call) {
+  uint64_t enter(Call& call, const std::string& node, Instant deadline) {
     id_ = program_.next_id_++;
-    program_.sent_.emplace(id_, &call);
+    Sent sent;
+    sent.call = &call;
+    sent.node = node;
+    sent.deadline = deadline;
+    program_.sent_.emplace(id_, std::move(sent));
     return id_;
   }
   void leave() {
-    if (id_ == 0) return;
-    program_.sent_.erase(id_);
+    const auto it = program_.sent_.find(id_);
+    if (it == program_.sent_.end()) return;
+    const bool over = it->second.call->reply.has_value() || it->second.call->lost;
+    if (over) {
+      program_.sent_.erase(it);
+    } else {
+      it->second.call = nullptr;
+    }
     id_ = 0;
-    program_.changed_.notify();  // there is room for another
+    program_.changed_.notify();  // there may be room for another
   }
 
  private:
@@ -140,7 +150,8 @@ void ExternalProgram::over(Error why) {
   condemned_.reset();
   out_ = err_ = LineSplitter();
   last_words_.clear();
-  for (auto& [id, call] : sent_) call->lost = true;
+  std::erase_if(sent_, [](const auto& entry) { return entry.second.call == nullptr; });
+  for (auto& [id, sent] : sent_) sent.call->lost = true;
   ++failures_;
   ++in_a_row_;
   not_before_ = world_.clock.now() + backoff_after(in_a_row_);
@@ -162,7 +173,7 @@ Task<void> ExternalProgram::greet() {
   Call call;
   call.hello = true;
   Place place(*this);
-  const uint64_t id = place.enter(call);
+  const uint64_t id = place.enter(call, "", deadline);
   std::string hello = request_line(id, "hello", spec_.hello, spec_.hello_timeout);
   // A program that reads nothing must not keep us from its output; what it says decides.
   Scope writing(world_.clock.loop());
@@ -217,12 +228,15 @@ void ExternalProgram::take_line(std::string line) {
   }
   const auto it = sent_.find(reply.id);
   if (it == sent_.end()) {
-    // The answer to a request that was given up. An id that was never given out is another matter.
-    if (reply.id < next_id_) return;
     throw Error(ErrorCode::kUnavailable,
                 fmt::format("the provider's program answered a request that nobody made: {}", shown(line)), spec_.name);
   }
-  Call& call = *it->second;
+  if (it->second.call == nullptr) {  // it was given up
+    if (!std::holds_alternative<std::string>(reply.what)) sent_.erase(it);
+    changed_.notify();
+    return;
+  }
+  Call& call = *it->second.call;
   if (auto* words = std::get_if<std::string>(&reply.what)) {
     log_.info("provider's program says how far it is", {{"words", *words}});
     if (call.on_progress) call.on_progress(std::move(*words));
@@ -254,10 +268,30 @@ Error ExternalProgram::too_late(const std::string& what, Duration timeout) const
                spec_.name, "it is started anew; answer create at once without \"host\", and describe later");
 }
 
+bool ExternalProgram::has_room(const std::string& node) const {
+  if (state_ != State::kUp || sent_.size() >= static_cast<size_t>(greeting_->parallel)) return false;
+  const auto same = [&](const auto& entry) { return entry.second.node == node; };
+  return node.empty() || std::none_of(sent_.begin(), sent_.end(), same);
+}
+
+// A request that was given up has nobody else to mind its deadline.
+Instant ExternalProgram::stop_what_hangs() {
+  Instant next = Instant::max();
+  for (const auto& [id, sent] : sent_) {
+    if (sent.call != nullptr) continue;
+    if (sent.deadline <= world_.clock.now()) {
+      condemn(Error(ErrorCode::kUnavailable, "the provider's program did not answer in time", spec_.name));
+    } else {
+      next = std::min(next, sent.deadline);
+    }
+  }
+  return next;
+}
+
 // Until a request may be sent. Throws why the program is down when there is no hope: it died too often since the
 // request came (`since`: failures_ at that time), or says that it can never work.
-Task<void> ExternalProgram::wait_for_room(Instant deadline, uint64_t since, std::string what) {
-  while (state_ != State::kUp || sent_.size() >= static_cast<size_t>(greeting_->parallel)) {
+Task<void> ExternalProgram::wait_for_room(Instant deadline, uint64_t since, std::string node, std::string what) {
+  while (!has_room(node)) {
     if (failures_ > since && (why_->code != ErrorCode::kUnavailable || failures_ - since >= kDeathsMax)) {
       throw Error(why_->code, fmt::format("{}: {}", what, why_->message), why_->where, why_->hint);
     }
@@ -269,7 +303,8 @@ Task<void> ExternalProgram::wait_for_room(Instant deadline, uint64_t since, std:
       throw Error(ErrorCode::kUnavailable, fmt::format("the provider's program had no time for: {}", what), spec_.name,
                   "let it take more requests at a time (\"parallel\" in its answer to hello)");
     }
-    co_await changed_.wait_until(deadline);
+    const Instant look_again = std::min(deadline, stop_what_hangs());
+    co_await changed_.wait_until(look_again);
   }
 }
 
@@ -284,12 +319,13 @@ Task<Json> ExternalProgram::request(std::string method, Json params, std::string
   const Instant deadline = world_.clock.now() + timeout;
   Place place(*this);
   const uint64_t since = failures_;
+  const std::string node = params.is_object() ? params.value("node", "") : "";
   Duration pause = kThrottleMin;
   while (true) {
-    co_await wait_for_room(deadline, since, what);
+    co_await wait_for_room(deadline, since, node, what);
     Call call;
     call.on_progress = on_progress;
-    const uint64_t id = place.enter(call);
+    const uint64_t id = place.enter(call, node, deadline);
     std::string line = request_line(id, method, params, deadline - world_.clock.now());
     co_await exchange(call, std::move(line), deadline);
     place.leave();
@@ -313,7 +349,7 @@ Task<ExternalGreeting> ExternalProgram::greeting() {
   Place place(*this);
   const Instant deadline = world_.clock.now() + spec_.hello_timeout;
   const uint64_t since = failures_;
-  while (state_ != State::kUp) co_await wait_for_room(deadline, since, "hello");
+  while (state_ != State::kUp) co_await wait_for_room(deadline, since, "", "hello");
   co_return *greeting_;
 }
 

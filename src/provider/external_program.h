@@ -63,13 +63,22 @@ class ExternalProgram {
     bool lost = false;  // the process that it was sent to is gone
     OnProgress on_progress;
   };
-  class Place;  // a request's place among those that wait or were sent
+  // What the program works on. A request that was given up keeps its place until it is answered: the program still
+  // does it, and must not be asked for the same node meanwhile.
+  struct Sent {
+    Call* call = nullptr;  // null: given up
+    std::string node;
+    Instant deadline{};
+  };
+  class Place;  // of a request, from its coming to its end
 
   Task<void> keep();
   Task<void> run_once();
   Task<void> greet();
   Task<void> listen();
-  Task<void> wait_for_room(Instant deadline, uint64_t since, std::string what);
+  Task<void> wait_for_room(Instant deadline, uint64_t since, std::string node, std::string what);
+  bool has_room(const std::string& node) const;
+  Instant stop_what_hangs();  // returns when to look again
   Task<void> exchange(Call& call, std::string line, Instant deadline);
   void take_line(std::string line);
   void take_words(std::string_view bytes);
@@ -89,7 +98,7 @@ class ExternalProgram {
   std::deque<std::string> last_words_;  // of its standard error
 
   uint64_t next_id_ = 1;
-  std::map<uint64_t, Call*> sent_;
+  std::map<uint64_t, Sent> sent_;
   size_t wanted_by_ = 0;      // requests that are not answered yet
   uint64_t failures_ = 0;     // starts that came to nothing, ever
   std::optional<Error> why_;  // of the newest of them

@@ -135,6 +135,13 @@ TEST_F(ExternalProgramTest, GetsOneRequestAtATimeUnlessItWantsMore) {
   EXPECT_LT(answers[0], answers[1]);
 }
 
+TEST_F(ExternalProgramTest, GetsOneRequestAtATimeForANode) {
+  ExternalProgram two(world, spec("two"), log());
+  for (const std::string& alone : at_once(two, {"alone", "alone", "alone"}, Json{{"node", "n-1"}})) {
+    EXPECT_EQ(alone, "true");
+  }
+}
+
 TEST_F(ExternalProgramTest, IsAskedAgainAfterItDied) {
   ExternalProgram program(world, spec(), log());
   EXPECT_EQ(request(program, "die", Json{{"marker", folder / "died"}}), "\"alive\"");
@@ -223,7 +230,7 @@ TEST_F(ExternalProgramTest, MustGreet) {
 Task<int> give_up_and_go_on(ExternalProgram& program, Loop& loop, std::string& progress, Json& after) {
   {
     Task<Json> late = program.request("late", Json::object(), "late", 60s);
-    const Instant soon = loop.now() + 50ms;
+    const Instant soon = loop.now() + 20ms;
     co_await with_deadline(loop, soon, std::move(late));  // gives it up: its reply answers nobody
   }
   ExternalProgram::OnProgress on_progress = [&progress](std::string words) { progress = std::move(words); };
@@ -241,6 +248,29 @@ TEST_F(ExternalProgramTest, ForgetsARequestThatWasCancelled) {
   EXPECT_EQ(progress, "half way");
   EXPECT_EQ(request(program, "echo"), "{}");
   EXPECT_EQ(starts(), 1u);
+}
+
+Task<int> give_up_and_ask(ExternalProgram& program, Loop& loop, Duration timeout, std::string method, Json& after) {
+  const Json params{{"node", "n-1"}};
+  {
+    Task<Json> given_up = program.request(method, params, method, timeout);
+    const Instant soon = loop.now() + 20ms;
+    co_await with_deadline(loop, soon, std::move(given_up));
+  }
+  after = co_await program.request("alone", params, "alone", os::kTestPatience);
+  co_return 0;
+}
+
+TEST_F(ExternalProgramTest, StillDoesWhatWasGivenUpAndIsAskedForTheNodeAfterwards) {
+  ExternalProgram program(world, spec("two"), log());
+  EXPECT_EQ(request(program, "echo"), "{}");
+  Json after;
+  runtime.run(give_up_and_ask(program, runtime, os::kTestPatience, "late", after));
+  EXPECT_EQ(after, true);
+  EXPECT_EQ(starts(), 1u);
+  runtime.run(give_up_and_ask(program, runtime, 200ms, "hang", after));  // for ever: it is stopped at the deadline
+  EXPECT_EQ(after, true);
+  EXPECT_EQ(starts(), 2u);
 }
 
 TEST_F(ExternalProgramTest, EndsWithWhoeverHasIt) {

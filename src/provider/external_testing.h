@@ -22,6 +22,7 @@ inline NodeOrder external_order(const std::string& node, const std::string& type
   NodeOrder order;
   order.node.value = node;
   order.type.name = type;
+  order.of_head = node == "head";
   order.type.resources.set(kCpu, 2000);
   return order;
 }
