@@ -54,8 +54,8 @@ echo "Installing ${#missing[@]} Debian packages: ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
 apt=(apt-get -qq -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0)
 
-# Debian starts etcd, Docker and containerd when they are installed, and at each boot. The tests start their own.
-declare -A services=([etcd-server]="etcd" [docker.io]="docker docker.socket containerd")
+# Debian starts etcd, sshd, Docker and containerd when they are installed, and at each boot. The tests start their own.
+declare -A services=([etcd-server]="etcd" [openssh-server]="ssh" [docker.io]="docker docker.socket containerd")
 quiet=()
 for package in "${missing[@]}"; do quiet+=(${services[$package]-}); done
 policy=/usr/sbin/policy-rc.d

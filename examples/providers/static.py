@@ -34,7 +34,7 @@ class Static:
         if not self.machines and not self.head:
             raise Failure("invalid", "provider has no machines", "add machines: [host, host]")
         self.path = os.path.join(params["state_folder"], "taken.json")
-        return {"protocol": 1, "name": "static", "machines_stay": True, "methods": ["failed"]}
+        return {"protocol": 1, "name": "static", "machines_stay": True, "methods": ["failed", "cleaned"]}
 
     @staticmethod
     def machine_of(entry):
@@ -114,6 +114,11 @@ class Static:
         with self.taken() as state:
             return {"nodes": [self.answer_for(node, host, state) for node, host in state["nodes"].items()]}
 
+    def cleaned(self, params):
+        with self.taken() as state:
+            state["leftovers"].pop(state["nodes"].get(params["node"]), None)
+        return {}
+
     def failed(self, params):
         with self.taken() as state:
             host = state["nodes"].get(params["node"])
@@ -128,7 +133,7 @@ def main():
         request = json.loads(line)
         reply = {"id": request["id"]}
         try:
-            if request["method"] not in ("hello", "create", "describe", "remove", "list", "failed"):
+            if request["method"] not in ("hello", "create", "describe", "remove", "list", "failed", "cleaned"):
                 raise Failure("unsupported", "no method " + request["method"])
             reply["result"] = getattr(static, request["method"])(request["params"])
         except Failure as failure:

@@ -163,17 +163,21 @@ Task<std::vector<NodeId>> ExternalInstances::list() {
   co_return nodes;
 }
 
-void ExternalInstances::note_failure(const NodeId& node, const std::string& why) {
-  if (greeting_.knows("failed")) tasks_.spawn(tell_failure(node, why));
+void ExternalInstances::note_cleaned(const NodeId& node) {
+  if (greeting_.knows("cleaned")) tasks_.spawn(tell("cleaned", node, ""));
 }
 
-Task<void> ExternalInstances::tell_failure(NodeId node, std::string why) {
+void ExternalInstances::note_failure(const NodeId& node, const std::string& why) {
+  if (greeting_.knows("failed")) tasks_.spawn(tell("failed", node, why));
+}
+
+Task<void> ExternalInstances::tell(std::string method, NodeId node, std::string why) {
   Json params{{"node", node.value}, {"why", why}};
-  const std::string what = "failed " + node.value;
+  const std::string what = method + " " + node.value;
   try {
-    co_await ask("failed", std::move(params), what, settings_.ask_timeout);
+    co_await ask(method, std::move(params), what, settings_.ask_timeout);
   } catch (const Error& error) {
-    log_.warning("provider's program was not told of a failure", {{"node", node.value}, {"why", error.message}});
+    log_.warning("provider's program was not told", {{"what", what}, {"why", error.message}});
   }
 }
 

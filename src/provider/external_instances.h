@@ -22,6 +22,7 @@ class ExternalInstances final : public Instances {
   Task<void> remove(NodeId node, bool cleaned) override;
   Task<std::vector<NodeId>> list() override;
   bool machines_stay() const override { return greeting_.machines_stay; }  // as the program last said
+  void note_cleaned(const NodeId& node) override;
   void note_failure(const NodeId& node, const std::string& why) override;
 
   // Starts the program and asks what it is: for `rubato doctor`, and for what the head's is to carry on.
@@ -31,7 +32,7 @@ class ExternalInstances final : public Instances {
   Task<nlohmann::json> ask(std::string method, nlohmann::json params, std::string what, Duration timeout,
                            ExternalProgram::OnProgress on_progress = {});
   Task<std::optional<ExternalMachine>> describe(NodeId node);
-  Task<void> tell_failure(NodeId node, std::string why);
+  Task<void> tell(std::string method, NodeId node, std::string why);
   bool is_own(const NodeId& node) const;
   void use_file(ClusterFile file);
 

@@ -106,15 +106,23 @@ Task<int> fail_then_create(ExternalInstances& instances, Words& out) {
   const NodeId failed{"n-1"};
   instances.note_failure(failed, "ssh: no route to host");
   co_await drive(instances, second, out);
+  const Words third{"!n-2", "+n-3", "+n-4"}, fourth{"!n-4", "+n-5"};
+  co_await drive(instances, third, out);
+  const NodeId cleaned{"n-4"};
+  instances.note_cleaned(cleaned);
+  co_await drive(instances, fourth, out);
   co_return 0;
 }
 
-TEST_F(ExternalInstancesTest, IsToldOfAMachineThatFails) {
+TEST_F(ExternalInstancesTest, IsToldOfAMachineThatFailsAndOfOneThatIsClean) {
   use_example("static.py");
   ExternalInstances instances(world, file(kMachines), settings(), log());
   Words out;
   runtime.run(fail_then_create(instances, out));
-  EXPECT_EQ(out, (Words{"gone", "me@10.0.0.7 192.168.0.7"}));  // the other one comes first now
+  const std::string second = "me@10.0.0.7 192.168.0.7";  // comes first now
+  const Words after{"gone", second + " leftover n-2", "10.0.0.6", "gone", "10.0.0.6 leftover n-4"};
+  EXPECT_EQ(out[1], second);
+  EXPECT_EQ(Words(out.begin() + 2, out.end()), after);
 }
 
 TEST_F(ExternalInstancesTest, TheExampleInBashHandsOutItsMachines) {
