@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/document.h"
+#include "cli/render_cluster.h"
 #include "cli/render_events.h"
 #include "core/text.h"
 
@@ -86,6 +87,42 @@ std::string audit_text(const json& audit, const Look& look) {
   return out + fmt::format("{} owned, {} leaked · {}/h now · {} so far\n", list_in(audit, "owned").size(),
                            complete ? fmt::format("{}", leaked.size()) : "?", money(number_in(audit, "cost_per_hour")),
                            money(number_in(audit, "cost_so_far")));
+}
+
+std::string file_plan_text(const json& plan, bool open, const Look& look) {
+  std::string out =
+      fmt::format("Plan for cluster '{}'{}\n", text_in(plan, "cluster"), open ? "" : " (it is not up: without jobs)");
+  const std::string changes = plan_text(plan, look);
+  if (!changes.empty()) out += "\n" + changes;
+  Table launches({"LAUNCH", "TYPE", "MARKET", "ZONE", "$/h EACH", "FOR"});
+  for (const json& one : list_in(plan, "launches")) {
+    const std::string zone = text_in(one, "zone");
+    launches.add({{fmt::format("{}", int_in(one, "count")), Hue::kGreen},
+                  {text_in(one, "type"), Hue::kCyan},
+                  {text_in(one, "market")},
+                  {zone.empty() ? "-" : zone},
+                  {(one.value("estimated", false) ? "~" : "") + money(number_in(one, "price_per_hour"))},
+                  {text_in(one, "why")}});
+  }
+  if (!launches.empty()) out += "\n" + launches.text(look);
+  Table removed({"REMOVE", "WHY"});
+  for (const json& one : list_in(plan, "terminate"))
+    removed.add({{text_in(one, "id"), Hue::kRed}, {text_in(one, "reason")}});
+  if (!removed.empty()) out += "\n" + removed.text(look);
+  std::string why;
+  for (const json& one : list_in(plan, "reasons")) {
+    const std::string kind = raw_in(one, "kind");
+    if (kind == "cost" || kind == "keep") continue;
+    why += fmt::format("  {} {}: {}\n", clean(kind), text_in(one, "subject"), text_in(one, "text"));
+    for (const json& other : list_in(one, "against")) why += fmt::format("    not {}\n", text_in(other, "text"));
+    for (const json& change : list_in(one, "changes")) {
+      if (change.is_string()) why += fmt::format("    would change it: {}\n", clean(change.get<std::string>()));
+    }
+  }
+  if (!why.empty()) out += "\n" + paint("Why", Hue::kBold, look.colour) + "\n" + why;
+  const double launch_cost = number_in(plan, "cost_per_hour");
+  return out + fmt::format("\n{}/h for the launches, {}/h for the cluster then\n", money(launch_cost),
+                           money(number_in(plan, "cluster_cost_per_hour")));
 }
 
 std::string decision_text(const json& decision, const Look& look) {

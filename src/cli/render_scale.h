@@ -13,6 +13,9 @@ std::string autoscaler_text(const nlohmann::json& autoscaler, const Look& look);
 
 std::string audit_text(const nlohmann::json& audit, const Look& look);
 
+// Of a plan document for a cluster file. `open`: the cluster is up, and its own demand was planned for.
+std::string file_plan_text(const nlohmann::json& plan, bool open, const Look& look);
+
 // One decision with its reasons.
 std::string decision_text(const nlohmann::json& decision, const Look& look);
 

@@ -195,6 +195,7 @@ struct Applier {
     // Of this kind there is none: that says nothing about the nodes of its type.
     const bool none = e.code != LaunchFailure::kOther;
     if (none) note_failure(state.shortages, e.code, node->type, node->offering, e.error, time);
+    if (node->phase == NodePhase::kRemoving) return;  // it goes already
     if (none && node->agent.value.empty()) node->never_was = true;
     if (none) {
       drop_workers(*node);

@@ -124,6 +124,7 @@ const std::vector<Api::Route>& Api::routes() {
       {"POST", "/api/v1/requests", &Api::request_resources},
       {"GET", "/api/v1/audit", &Api::audit},
       {"GET", "/api/v1/decisions", &Api::decisions},
+      {"POST", "/api/v1/plan", &Api::plan},
       {"GET", "/api/v1/packages/{hash}", &Api::package},
       {"PUT", "/api/v1/packages/{hash}", &Api::put_package},
       {"POST", "/api/v1/jobs", &Api::submit},

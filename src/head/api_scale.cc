@@ -88,6 +88,16 @@ Task<ServerReply> Api::decisions(Call call) {
   co_return json_reply({{"decisions", std::move(found)}});
 }
 
+Task<ServerReply> Api::plan(Call call) {
+  const json body = json::parse(call.request.body, nullptr, false);
+  if (!body.is_object() || !body.value("text", json()).is_string())
+    throw Error(ErrorCode::kUsage, "the request's body is not {\"text\": CLUSTER FILE, \"file\": NAME}");
+  const std::string file = body.value("file", json()).is_string() ? body["file"].get<std::string>() : "cluster.yaml";
+  const ClusterSpec spec = read_cluster_spec(body["text"].get<std::string>(), file);
+  const State& state = *co_await controller_.settled();
+  co_return json_reply(plan_document(state, spec, controller_.now()));
+}
+
 Task<ServerReply> Api::node_why(Call call) {
   const NodeId id{call.parts["id"]};
   const State& state = *co_await controller_.settled();

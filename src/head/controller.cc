@@ -341,6 +341,10 @@ void Controller::gauge() {
   metrics_.gauge("rubato_jobs_active", "Jobs that start, run or stop.").set(static_cast<double>(state_.active.size()));
   metrics_.gauge("rubato_nodes", "Nodes, in whatever phase.").set(static_cast<double>(state_.nodes.size()));
   metrics_.gauge("rubato_agents_connected", "Agents with a connection.").set(static_cast<double>(sessions_.size()));
+  metrics_.gauge("rubato_cost_dollars", "What the cluster's nodes have cost so far, as far as prices are known.")
+      .set(static_cast<double>(cluster::cost_so_far(state_, anchor_wall_)) / 1e6);
+  metrics_.gauge("rubato_strays", "Machines of this cluster that nobody knew of, so far.")
+      .set(static_cast<double>(state_.strays));
   metrics_.gauge("rubato_journal_offset", "The last record.").set(static_cast<double>(state_.offset));
 }
 

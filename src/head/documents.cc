@@ -240,8 +240,8 @@ json why_node(const State& state, const Node& node) {
   if (node.phase == NodePhase::kUp && state.spec && !node.head) {
     const Duration timeout = reconcile::idle_timeout(*state.spec, node.type);
     if (node.idle_since == WallTime{}) {
-      changes.push_back(change(
-          fmt::format("its work ends; it is removed {} later if nothing needs it", format_duration(timeout))));
+      changes.push_back(
+          change(fmt::format("its work ends; it is removed {} later if nothing needs it", format_duration(timeout))));
     } else {
       changes.push_back(change("it is removed if nothing needs it until then (idle_timeout, min_workers)",
                                later(node.idle_since, timeout)));

@@ -45,6 +45,7 @@ Machines::Machines(World& world, provider::NodeProvider& provider, Endpoint head
       head_(std::move(head)),
       log_(std::move(log)),
       tell_(std::move(tell)),
+      unwanted_grown_(world.clock.loop()),
       scope_(world.clock.loop()) {}
 
 void Machines::follow(const cluster::State& state) {
@@ -68,7 +69,9 @@ void Machines::follow(const cluster::State& state) {
       order.keep_running = true;
       scope_.spawn(refresh(std::move(order)));
     }
-    // A call to create is finished first: the provider need not cope with both at once.
+    if (node.phase == NodePhase::kRemoving && creating_.contains(id) && unwanted_.insert(id).second)
+      unwanted_grown_.notify();
+    // A call to create is ended first: the provider need not cope with both at once.
     if (node.phase == NodePhase::kRemoving && !creating_.contains(id) && !refreshing_.contains(id) &&
         !removed_.contains(id) && removing_.insert(id).second)
       scope_.spawn(remove(id));
@@ -98,16 +101,23 @@ Task<Machines::Outcome> Machines::made(provider::NodeOrder order) {
   const Duration limit = order.runtime.empty() ? kCreateMax : kSetupMax;
   Outcome outcome;
   try {
-    Task<bool> made = completed(provider_.create(std::move(order)));
     const Instant deadline = world_.clock.now() + limit;
-    if (!co_await with_deadline(world_.clock.loop(), deadline, std::move(made)))
-      outcome.failure = "the provider did not answer in time";
+    Task<bool> made = completed(provider_.create(std::move(order)));
+    Task<bool> missed = given_up(node, deadline);
+    const std::variant<bool, bool> first = co_await race(world_.clock.loop(), std::move(made), std::move(missed));
+    if (first.index() == 1)
+      outcome.failure = std::get<1>(first) ? "it is not wanted any more" : "the provider did not answer in time";
   } catch (const Error& error) {
     outcome.failure = error.message;
     outcome.code = failure_of(error.code);
     log_.warning("node not created", {{"node", node.value}, {"error", error.message}});
   }
   co_return outcome;
+}
+
+Task<bool> Machines::given_up(NodeId node, Instant deadline) {
+  while (!unwanted_.contains(node) && world_.clock.now() < deadline) co_await unwanted_grown_.wait_until(deadline);
+  co_return unwanted_.contains(node);
 }
 
 Task<void> Machines::refresh(provider::NodeOrder order) {
@@ -123,6 +133,7 @@ Task<void> Machines::create(provider::NodeOrder order) {
   const std::string runtime = order.runtime;
   const Outcome outcome = co_await made(std::move(order));
   creating_.erase(node);
+  unwanted_.erase(node);
   created_[node] = runtime;
   if (outcome.failure.empty()) {
     tell_(cluster::NodeCreated{node, runtime});

@@ -38,6 +38,7 @@ class Machines {
     cluster::LaunchFailure code = cluster::LaunchFailure::kOther;
   };
   Task<Outcome> made(provider::NodeOrder order);
+  Task<bool> given_up(NodeId node, Instant deadline);  // true: it is not wanted any more; false: the deadline has come
   Task<void> remove_stray(NodeId node);
   Task<void> remove_for_good(NodeId node);
   provider::NodeOrder order_for(const cluster::State& state, const cluster::Node& node);
@@ -52,6 +53,8 @@ class Machines {
   // Told, and not yet in the state: no reason to call again.
   std::map<NodeId, std::string> created_;  // with their runtimes
   std::set<NodeId> removed_;
+  std::set<NodeId> unwanted_;  // being created, and to be removed: the call ends early
+  Event unwanted_grown_;
   Scope scope_;
 };
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "policy/scale_state.h"
+#include "reconcile/nodes.h"
 #include "reconcile/scale_input.h"
 
 namespace rubato::head {
@@ -114,6 +116,29 @@ json audit_document(const State& state, const std::optional<std::vector<NodeId>>
           {"gone", std::move(gone)},
           {"cost_per_hour", per_hour(state)},
           {"cost_so_far", dollars(cluster::cost_so_far(state, now))}};
+}
+
+json plan_document(const State& state, const ClusterSpec& next, WallTime now) {
+  const policy::ScalePlan plan = reconcile::plan_with(state, next, now);
+  json out = policy::to_json(plan);
+  out["changes"] = json::array();
+  for (const reconcile::PlannedChange& change : reconcile::plan_changes(state, next)) {
+    out["changes"].push_back(
+        {{"action", change.action}, {"node_type", change.type}, {"count", change.count}, {"why", change.why}});
+  }
+  out["launches"] = json::array();
+  for (const policy::PlannedLaunch& one : plan.launches) {
+    out["launches"].push_back({{"type", one.type},
+                               {"count", one.count},
+                               {"zone", one.zone},
+                               {"market", policy::to_string(one.market)},
+                               {"price_per_hour", one.price_per_hour},
+                               {"estimated", one.estimated},
+                               {"why", one.why}});
+  }
+  out["cluster_cost_per_hour"] = plan.cluster_cost_per_hour;
+  out["cluster"] = next.name;
+  return out;
 }
 
 std::optional<json> decision_document(const cluster::Record& record) {

@@ -16,6 +16,9 @@ nlohmann::json autoscaler_document(const cluster::State& state, WallTime now);
 nlohmann::json audit_document(const cluster::State& state, const std::optional<std::vector<NodeId>>& there,
                               WallTime now);
 
+// What `up` and the autoscaler would do with this file: {"changes", "launches", "terminate", "cost_per_hour", ...}.
+nlohmann::json plan_document(const cluster::State& state, const ClusterSpec& next, WallTime now);
+
 // A launch, a removal, or that nothing is launched; nullopt for any other event.
 std::optional<nlohmann::json> decision_document(const cluster::Record& record);
 

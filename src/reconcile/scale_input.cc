@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cluster/apply.h"
 #include "core/time.h"
 
 namespace rubato::reconcile {
@@ -344,6 +345,17 @@ std::vector<Offering> offerings_of(const NodeType& type) {
 double price_of(const State& state, const NodeType& type, const Offering& offering) {
   if (offering.price_per_hour > 0) return offering.price_per_hour;
   return state.spec->provider == "local" ? 0 : policy::estimated_price(resources_of(state, type));
+}
+
+policy::ScalePlan plan_with(const State& state, const ClusterSpec& next, WallTime now) {
+  State changed = state;
+  cluster::Record record;
+  record.offset = state.offset + 1;
+  record.time = now;
+  record.event = cluster::ClusterConfigured{next, state.spec_text};
+  cluster::apply(changed, record);
+  Wake unused;
+  return policy::plan_scale(scale_input(changed, now, unused));
 }
 
 std::vector<std::string> demand_words(const State& state, WallTime now) {

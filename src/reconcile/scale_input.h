@@ -29,6 +29,9 @@ std::vector<Offering> offerings_of(const NodeType& type);
 // What one costs: 0 for nodes on hosts of one's own, estimated where nobody says it.
 double price_of(const cluster::State& state, const NodeType& type, const Offering& offering);
 
+// What would be launched and removed if the cluster had this file.
+policy::ScalePlan plan_with(const cluster::State& state, const ClusterSpec& next, WallTime now);
+
 // The demand in words: "3 workers of 1 CPU for 2 jobs", "a request for 8 CPU"; empty when there is none.
 std::vector<std::string> demand_words(const cluster::State& state, WallTime now);
 
