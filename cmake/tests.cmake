@@ -30,6 +30,7 @@ rubato_layer_tests(os)
 rubato_layer_tests(head rubato_sim)
 target_compile_definitions(head_test PRIVATE RUBATO_SOURCE="${CMAKE_SOURCE_DIR}")
 rubato_layer_tests(sim rubato_node rubato_head)
+rubato_layer_tests(simulate)
 
 add_test(NAME tidy COMMAND ${CMAKE_SOURCE_DIR}/tools/tidy.py WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 add_test(NAME tidy_test COMMAND ${CMAKE_SOURCE_DIR}/tools/tidy_test.py --quiet)

@@ -52,7 +52,7 @@ const Command& help_table() {
                              .positional = {.name = "COMMAND",
                                             .help = "the command to explain",
                                             .choices = "up submit jobs job logs stop rerun fetch status top why events "
-                                                       "replay down run config doctor version completion",
+                                                       "replay down run config simulate doctor version completion",
                                             .at_most = 2}};
   return table;
 }
@@ -86,6 +86,7 @@ const std::vector<const Command*>& all_commands() {
                                                     &config_explain_table(),
                                                     &config_migrate_table(),
                                                     &config_schema_table(),
+                                                    &simulate_table(),
                                                     &doctor_table(),
                                                     &version_table(),
                                                     &completion_table(),

@@ -354,8 +354,9 @@ void check_types(const Scenario& scenario, const Yaml& document) {
   for (const auto& [name, amounts] : scenario.cloud.have) check(name);
   for (const auto& [name, type] : scenario.spec.types) {
     if (type.resources.empty() && !scenario.cloud.have.contains(name))
-      document.fail(fmt::format("the node type '{}' says no resources, and a simulated machine has none by itself", name),
-                    fmt::format("write cloud: {{have: {{{}: {{CPU: 8}}}}}}", name));
+      document.fail(
+          fmt::format("the node type '{}' says no resources, and a simulated machine has none by itself", name),
+          fmt::format("write cloud: {{have: {{{}: {{CPU: 8}}}}}}", name));
   }
 }
 

@@ -170,8 +170,9 @@ std::vector<PlannedJob> draw_jobs(const Scenario& scenario, Random& random) {
 }
 
 std::vector<PlannedJob> read_trace(std::string_view text, const std::string& file) {
-  static constexpr std::string_view kColumns[] = {"submit_s", "name",   "workers",  "cpus",  "gpus",       "memory",
-                                                  "work_s",   "duration_s", "priority", "owner", "efficiency", "max_restarts"};
+  static constexpr std::string_view kColumns[] = {"submit_s", "name",   "workers",    "cpus",
+                                                  "gpus",     "memory", "work_s",     "duration_s",
+                                                  "priority", "owner",  "efficiency", "max_restarts"};
   std::vector<std::string> columns;
   std::vector<PlannedJob> jobs;
   size_t number = 0;
