@@ -22,6 +22,7 @@
 #include "cli/run_command.h"
 #include "cli/run_flags.h"
 #include "cli/simulate_command.h"
+#include "cli/scale_commands.h"
 #include "cli/status_commands.h"
 #include "cli/submit_command.h"
 #include "cli/top_command.h"
@@ -140,6 +141,8 @@ Body body_of(const Command& command) {
       {&events_table(), events_command},
       {&why_table(), why_command},
       {&replay_table(), replay_command},
+      {&request_table(), request_command},
+      {&audit_table(), audit_command},
       {&submit_table(), submit_command},
       {&jobs_table_command(), jobs_command},
       {&job_show_table(), job_show_command},

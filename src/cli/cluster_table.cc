@@ -98,12 +98,52 @@ const Command& events_table() {
 const Command& why_table() {
   static const Command table{
       .name = "why",
-      .summary = "explain why a job or node is as it is",
-      .usage = "rubato why JOB|NODE [--json]",
+      .summary = "explain why a job or node is as it is, or the autoscaler's last decision",
+      .usage = "rubato why JOB|NODE [--json]  |  why --last [-n N]",
       .about = "What is wanted, what stands against it, and what would change it: from the recorded decision.",
       .positional = {.name = "JOB|NODE", .help = "id, the start of it, or name", .at_most = 1},
-      .flags = {json_flag(), cluster_flag()},
-      .examples = {{"why does it not start?", "rubato why train"}}};
+      .flags = {{.name = "last", .help = "the autoscaler's last decision: a launch, a removal, or why there is none"},
+                {.name = "limit",
+                 .short_name = 'n',
+                 .kind = kTaken,
+                 .value = "N",
+                 .help = "with --last: the last N",
+                 .default_text = "1"},
+                json_flag(),
+                cluster_flag()},
+      .examples = {{"why does it not start?", "rubato why train"},
+                   {"why was that node launched?", "rubato why small-3"}}};
+  return table;
+}
+
+const Command& request_table() {
+  static const Command table{
+      .name = "request",
+      .summary = "have the cluster keep room for something, whatever runs",
+      .usage = "rubato request [--cpus N] [--gpus N] [--bundle NAME=AMOUNT,...[xN]]... | --clear",
+      .about =
+          "Nodes are launched at once, within the limits of the cluster file, and kept until the request is\n"
+          "cleared. A request replaces the one before; it takes no room away from jobs.",
+      .flags = {{.name = "cpus", .kind = kTaken, .value = "N", .help = "room for N workers of one CPU"},
+                {.name = "gpus", .kind = kTaken, .value = "N", .help = "room for N workers of one GPU"},
+                {.name = "bundle",
+                 .kind = FlagKind::kRepeat,
+                 .value = "CPU=4,GPU=1x8",
+                 .help = "room for N workers of this size, each on one node"},
+                {.name = "clear", .help = "nothing is requested any more"},
+                json_flag(),
+                cluster_flag()},
+      .examples = {{"before a deadline", "rubato request --cpus 64 --gpus 8"}, {"after it", "rubato request --clear"}}};
+  return table;
+}
+
+const Command& audit_table() {
+  static const Command table{
+      .name = "audit",
+      .summary = "list every machine that is owned or leaked, and what it has cost",
+      .usage = "rubato audit [--json]",
+      .about = "Exit code 1 when there are machines of this cluster that it does not know: the head removes them.",
+      .flags = {json_flag(), cluster_flag()}};
   return table;
 }
 

@@ -52,7 +52,7 @@ const Command& help_table() {
                              .positional = {.name = "COMMAND",
                                             .help = "the command to explain",
                                             .choices = "up submit jobs job logs stop rerun fetch status top why events "
-                                                       "replay down run config simulate doctor version completion",
+                                                       "replay request audit down run config simulate doctor version completion",
                                             .at_most = 2}};
   return table;
 }
@@ -79,6 +79,8 @@ const std::vector<const Command*>& all_commands() {
                                                     &why_table(),
                                                     &events_table(),
                                                     &replay_table(),
+                                                    &request_table(),
+                                                    &audit_table(),
                                                     &down_table(),
                                                     &run_table(),
                                                     &config_check_table(),

@@ -17,6 +17,8 @@ const Command& top_table();
 const Command& events_table();
 const Command& why_table();
 const Command& replay_table();
+const Command& request_table();
+const Command& audit_table();
 
 const Command& submit_table();
 const Command& jobs_table_command();

@@ -68,6 +68,7 @@ Task<void> Controller::recover() {
 Task<void> Controller::run(Listener& listener) {
   scope_.spawn(serve_agents(listener));
   co_await machines_.sweep(state_);
+  scope_.spawn(machines_.keep_sweeping(state_));
   scope_.spawn(decide_and_act());
   while (!finished() && !failure_) co_await changed_.wait();
   if (failure_) throw *failure_;
@@ -248,6 +249,7 @@ std::optional<std::string> Controller::refuse(const elastic::Hello& hello) {
   if (node.phase == NodePhase::kLost || node.phase == NodePhase::kRemoving) {
     return fmt::format("node '{}' was given up: {}", hello.node.value, node.reason);
   }
+  if (node.retired == hello.agent) return fmt::format("node '{}' is being updated", hello.node.value);
   if (!node.agent.value.empty() && node.agent != hello.agent)
     return fmt::format("another agent has joined as node '{}'", hello.node.value);
   return std::nullopt;

@@ -31,10 +31,6 @@ std::string key_of(const std::string& type, const Offering& offering) {
   return fmt::format("{}/{}/{}", type, offering.zone, to_string(offering.market));
 }
 
-Offering offering_of(const provider::NodeOrder& order) {
-  return order.type.offerings.empty() ? Offering{} : order.type.offerings.front();
-}
-
 }  // namespace
 
 Cloud::Cloud(sim::Simulation& sim, const Scenario& scenario, StartAgent start_agent)
@@ -92,7 +88,7 @@ Instance* Cloud::find(const NodeId& node) {
 
 Instance& Cloud::launch(const provider::NodeOrder& order) {
   if (Instance* there = find(order.node)) return *there;
-  const Offering offering = offering_of(order);
+  const Offering& offering = order.offering;
   const std::string key = key_of(order.type.name, offering);
   for (const auto& [pattern, until] : stock_outs_) {
     if (sim_.now() >= until || !matches(pattern, key)) continue;
