@@ -2,13 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/session.h"
 #include "core/text.h"
 #include "os/files.h"
+#include "os/sqlite_journal_file.h"
+#include "simulate/past.h"
 #include "simulate/report.h"
 #include "simulate/run.h"
 
@@ -198,6 +202,88 @@ int many_seeds(const ParsedCommand& parsed, const Shell& shell, const Played& pl
   return tally.failures.empty() && missed.empty() ? 0 : 1;
 }
 
+// Read from a copy: to open a journal is to take it over from its head.
+simulate::Past past_of(std::string path) {
+  namespace fs = std::filesystem;
+  if (fs::is_directory(path)) path += "/journal.db";
+  os::RealFiles files;
+  const std::string whole = fs::absolute(path).string();
+  const std::string head = files.exists(whole) ? files.read_range(whole, 0, 16) : std::string();
+  if (head.empty()) {
+    throw Error(ErrorCode::kUsage, fmt::format("there is no journal at '{}'", path), "",
+                "give the folder of a cluster, its journal.db, or records as lines of JSON");
+  }
+  std::vector<JournalRecord> records;
+  std::optional<JournalSnapshot> snapshot;
+  if (!head.starts_with("SQLite format 3")) {
+    const std::string text = read_text(path, "the journal");
+    uint64_t offset = 0;
+    for (const std::string_view line : split(text, '\n')) {
+      if (!trim(line).empty()) records.push_back({++offset, std::string(line)});
+    }
+    return simulate::read_past(nullptr, records, path);
+  }
+  const std::string folder = files.make_temporary_folder("rubato-replay-");
+  for (const char* suffix : {"", "-wal"}) {
+    if (fs::exists(whole + suffix)) fs::copy_file(whole + suffix, folder + "/journal.db" + suffix);
+  }
+  {
+    os::SqliteJournalFile journal(folder + "/journal.db");
+    constexpr size_t kBatch = 10'000;
+    for (uint64_t after = 0;;) {
+      std::vector<JournalRecord> batch = journal.read(after, kBatch);
+      if (batch.empty()) break;
+      after = batch.back().offset;
+      std::ranges::move(batch, std::back_inserter(records));
+    }
+    if (records.empty() || records.front().offset > 1) snapshot = journal.snapshot(records.empty() ? UINT64_MAX : records.front().offset + kBatch);
+  }
+  files.remove_tree(folder);
+  return simulate::read_past(snapshot ? &*snapshot : nullptr, records, path);
+}
+
+Outcome play(const simulate::Past& past, uint64_t seed, const Shell& shell, std::string_view what) {
+  LiveLine line(shell);
+  simulate::Run run(past.scenario, past.plan, seed);
+  return run.play([&](Duration done) {
+    line.show(fmt::format("{}: simulated {} of {}", what, format_duration(done), format_duration(past.scenario.duration)));
+  });
+}
+
+// Broken invariants make no difference to the question, but must not go unseen.
+int what_if(const ParsedCommand& parsed, const Shell& shell) {
+  const simulate::Past past = past_of(parsed.value("replay"));
+  const uint64_t seed = parsed.has("seed") ? seed_of(parsed.value("seed"), *parsed.find("seed")) : 1;
+  std::vector<std::pair<std::string, Outcome>> columns;
+  columns.emplace_back("as it was", past.measured);
+  columns.emplace_back("same file, simulated", play(past, seed, shell, "same file"));
+  const Given* changes = parsed.find("change");
+  if (changes) {
+    const simulate::Past changed = simulate::changed_past(past, changes->values);
+    columns.emplace_back("changed, simulated", play(changed, seed, shell, "changed file"));
+  }
+  write_outputs(parsed, columns.back().second, shell);
+  if (parsed.has("json")) {
+    ordered_json out = ordered_json::object();
+    const char* names[] = {"history", "same", "changed"};
+    for (size_t i = 0; i < columns.size(); ++i)
+      out[names[i]] = simulate::json_report(columns[i].second, parsed.has("samples"));
+    out["assumptions"] = past.assumptions;
+    shell.out(out.dump(1) + "\n");
+  } else {
+    shell.out(simulate::compare_report(columns));
+    shell.err(past.assumptions + "\n");
+  }
+  int code = 0;
+  for (const auto& [name, outcome] : columns) {
+    for (const std::string& words : outcome.broken) {
+      shell.err(fmt::format("{}: an invariant is broken: {}\n", name, words));
+      code = 1;
+    }
+  }
+  return code;
+}
+
 }  // namespace
 
 int simulate_command(const ParsedCommand& parsed, const Shell& shell) {
@@ -205,6 +291,9 @@ int simulate_command(const ParsedCommand& parsed, const Shell& shell) {
     shell.out(simulate::example_scenario());
     return 0;
   }
+  if (parsed.has("replay")) return what_if(parsed, shell);
+  if (parsed.has("change"))
+    throw Error(ErrorCode::kUsage, "--change needs --replay", "", "change the scenario's cluster file instead");
   const Played played = played_of(parsed);
   return parsed.has("seeds") ? many_seeds(parsed, shell, played) : one_seed(parsed, shell, played);
 }
