@@ -95,8 +95,8 @@ Resources free_soon(const State& state, const Node& node) {
     const Job& job = state.jobs.at(id);
     const Seat* seat = job.seat_on(node.id);
     if (!seat || seat->agent != node.agent) continue;
-    for (const auto& [name, amount] : times(job.spec.per_worker, seat->workers).amounts())
-      free.set(name, std::max<int64_t>(0, free.of(name) - amount));
+    const Resources taken = times(job.spec.per_worker, seat->workers);
+    for (const auto& [name, amount] : taken.amounts()) free.set(name, std::max<int64_t>(0, free.of(name) - amount));
   }
   return free;
 }

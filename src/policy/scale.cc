@@ -155,7 +155,7 @@ class PlanWriter {
       const Gang& gang = problem_.input.gangs[failure.gang];
       const std::string name = gang.name.empty() ? fmt::format("gang {}", failure.gang + 1) : gang.name;
       for (const Bundles& one : gang.bundles) {
-        out.push_back({one.each, one.count, failure.binding.limit, failure.binding.text, name});
+        if (one.count > 0) out.push_back({one.each, one.count, failure.binding.limit, failure.binding.text, name});
       }
     }
     for (size_t shape = 0; shape < work.counts.size(); ++shape) {
@@ -166,21 +166,26 @@ class PlanWriter {
     for (const Binding& binding : draft_.min_failures) plan_.reasons.push_back(why_min_workers(problem_, binding));
   }
 
+  // What was packed into nodes that have to wait; equal bundles together.
   void write_deferred() {
+    const ScaleInput& input = problem_.input;
+    std::map<std::tuple<Resources, ScaleLimit, size_t, std::string>, int64_t> counts;
     for (const Seated& one : outcome_.seated) {
       const ScaleLimit limit = outcome_.deferred[one.node];
       if (limit == ScaleLimit::kNone) continue;
-      const ScaleInput& input = problem_.input;
-      const std::string& type = draft_.packing.supply.name(draft_.packing.nodes[one.node].type);
-      const std::string why =
+      const bool demand = one.gang < 0;
+      const Gang* const gang = demand ? nullptr : &input.gangs[static_cast<size_t>(one.gang)];
+      const Resources& each = demand ? input.demands[one.bundles].each : gang->bundles[one.bundles].each;
+      counts[{each, limit, draft_.packing.nodes[one.node].type, demand ? "" : gang->name}] += one.count;
+    }
+    for (const auto& [key, count] : counts) {
+      const auto& [each, limit, type, gang] = key;
+      const std::string& name = draft_.packing.supply.name(type);
+      std::string why =
           limit == ScaleLimit::kConcurrency
               ? fmt::format("launch_concurrency is {}", *input.launch_concurrency)
-              : fmt::format("upscaling_speed: at most {} of {} are launched at a time", pending_max(input, type), type);
-      const bool demand = one.gang < 0;
-      const Bundles& of =
-          demand ? input.demands[one.bundles] : input.gangs[static_cast<size_t>(one.gang)].bundles[one.bundles];
-      const std::string gang = demand ? "" : input.gangs[static_cast<size_t>(one.gang)].name;
-      plan_.unfulfilled.push_back({of.each, one.count, limit, why, gang});
+              : fmt::format("upscaling_speed: at most {} of {} are launched at a time", pending_max(input, name), name);
+      plan_.unfulfilled.push_back({each, count, limit, std::move(why), gang});
     }
   }
 

@@ -73,7 +73,9 @@ std::vector<char> nodes_over(const ScaleInput& input) {
     const std::string& name = input.nodes[at].type;
     const auto type = input.types.find(name);
     const int most = type == input.types.end() ? 0 : type->second.max_workers;
-    if (of_type[name] <= most && all <= input.max_workers) continue;
+    // The cluster's limit takes none that min_workers of its type keeps.
+    const bool spare = of_type[name] > least_workers(input, name);
+    if (of_type[name] <= most && (all <= input.max_workers || !spare)) continue;
     over[at] = true;
     --of_type[name];
     --all;

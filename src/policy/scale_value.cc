@@ -89,6 +89,11 @@ class Simplex {
 
 }  // namespace
 
+std::vector<double> maximise(std::vector<std::vector<double>> rows, std::vector<double> bound,
+                             std::vector<double> gain) {
+  return Simplex(std::move(rows), std::move(bound), std::move(gain)).solve();
+}
+
 std::vector<double> resource_values(const std::vector<PricedRoom>& nodes, const std::vector<double>& demand) {
   const size_t dims = demand.size();
   // Bytes and GPUs in one tableau: each dimension in units of the largest node.
@@ -113,7 +118,7 @@ std::vector<double> resource_values(const std::vector<PricedRoom>& nodes, const 
     rows.push_back(std::move(row));
     bound.push_back(node.price);
   }
-  std::vector<double> values = Simplex(std::move(rows), std::move(bound), std::move(gain)).solve();
+  std::vector<double> values = maximise(std::move(rows), std::move(bound), std::move(gain));
   for (size_t dim = 0; dim < dims; ++dim) values[dim] = unit[dim] > 0 ? values[dim] / unit[dim] : 0;
   return values;
 }

@@ -17,4 +17,9 @@ struct PricedRoom {
 // A dimension that no node has is worth nothing.
 std::vector<double> resource_values(const std::vector<PricedRoom>& nodes, const std::vector<double>& demand);
 
+// x >= 0 that makes gain * x the largest while rows * x <= bound (each bound >= 0). The problem must have a largest
+// one.
+std::vector<double> maximise(std::vector<std::vector<double>> rows, std::vector<double> bound,
+                             std::vector<double> gain);
+
 }  // namespace rubato::policy

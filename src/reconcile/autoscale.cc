@@ -60,34 +60,57 @@ const ScaleReason* reason_of(const ScalePlan& plan, ScaleReason::Kind kind, cons
   return nullptr;
 }
 
-Reasons launch_reasons(const State& state, const ScalePlan& plan, const policy::PlannedLaunch& launch) {
+// The plan has one reason for each launch, in the same order.
+Reasons launch_reasons(const State& state, const ScalePlan& plan, size_t index) {
+  const policy::PlannedLaunch& launch = plan.launches[index];
   Reasons out;
   out.wanted = launch.why;
-  const ScaleReason* reason = reason_of(plan, ScaleReason::Kind::kLaunch, launch.type);
-  if (!reason) return out;
-  if (!reason->text.empty()) out.wanted = reason->text;
-  out.changes = reason->changes;
-  for (const ScaleReason::Against& one : reason->against)
-    out.others.push_back({one.text, where_of(*state.spec, one.limit, launch.type)});
+  size_t at = 0;
+  for (const ScaleReason& reason : plan.reasons) {
+    if (reason.kind != ScaleReason::Kind::kLaunch || at++ != index) continue;
+    if (!reason.text.empty()) out.wanted = reason.text;
+    out.changes = reason.changes;
+    for (const ScaleReason::Against& one : reason.against)
+      out.others.push_back({one.text, where_of(*state.spec, one.limit, launch.type)});
+  }
   return out;
 }
 
-void add_launches(const State& state, const ScalePlan& plan, std::vector<Event>& events) {
+// For whom: "min_workers of 'n' is 2", "room for 4 waiting bundles (job j-1)".
+std::string launch_words(const State& state, const policy::ScaleInput& input, const ScalePlan& plan, size_t index) {
+  const policy::PlannedLaunch& launch = plan.launches[index];
+  if (launch.why == fmt::format("{} for min_workers", launch.count))
+    return fmt::format("min_workers of '{}' is {}", launch.type, state.spec->types.at(launch.type).min_workers);
+  std::set<std::string> names;
+  for (const policy::Placement& one : plan.placements) {
+    const bool here = one.on == policy::Placement::On::kLaunch && one.index == index && one.gang >= 0;
+    if (here && names.size() <= kNamedMax) names.insert(input.gangs[static_cast<size_t>(one.gang)].name);
+  }
+  if (names.empty()) return launch.why;
+  const bool more = names.size() > kNamedMax;
+  if (more) names.erase(std::prev(names.end()));
+  return fmt::format("{} ({}{})", launch.why, join(std::vector<std::string>(names.begin(), names.end()), ", "),
+                     more ? " and others" : "");
+}
+
+void add_launches(const State& state, const policy::ScaleInput& input, const ScalePlan& plan,
+                  std::vector<Event>& events) {
   std::map<std::string, uint64_t> next = state.next_node;
-  for (const policy::PlannedLaunch& launch : plan.launches) {
+  for (size_t index = 0; index < plan.launches.size(); ++index) {
+    const policy::PlannedLaunch& launch = plan.launches[index];
     const NodeType& type = state.spec->types.at(launch.type);
     NodeRequested request;
     request.type = type.name;
     request.hash = launch_hash(*state.spec, type);
     request.runtime = type.runtime;
-    request.why = launch.why;
+    request.why = launch_words(state, input, plan, index);
     request.offering.zone = launch.zone;
     request.offering.market = launch.market == policy::Market::kSpot ? Market::kSpot : Market::kOnDemand;
     for (const Offering& one : offerings_of(type)) {
       if (one.zone == launch.zone && one.market == request.offering.market)
         request.offering.price_per_hour = price_of(state, type, one);
     }
-    request.reasons = launch_reasons(state, plan, launch);
+    request.reasons = launch_reasons(state, plan, index);
     for (int i = 0; i < launch.count; ++i) {
       request.node = NodeId{fmt::format("{}-{}", node_stem(type), ++next[type.name])};
       events.emplace_back(request);
@@ -136,6 +159,12 @@ Reasons held_reasons(const State& state, const ScalePlan& plan) {
     }
     out.against.push_back({one.why, where_of(*state.spec, one.limit, type)});
   }
+  // A type whose min_workers cannot be had is no demand, but waits all the same.
+  for (const ScaleReason& reason : plan.reasons) {
+    if (reason.kind != ScaleReason::Kind::kUnfulfilled || !state.spec->types.contains(reason.subject)) continue;
+    wanted.push_back(fmt::format("min_workers of '{}'", reason.subject));
+    out.against.push_back({reason.text, state.spec->types.at(reason.subject).min_where});
+  }
   out.wanted = join(wanted, ", ") + (more > 0 ? fmt::format(" and {} more", more) : "");
   for (const ScaleReason& reason : plan.reasons) {
     if (reason.kind != ScaleReason::Kind::kUnfulfilled) continue;
@@ -157,8 +186,7 @@ std::vector<std::string> kinds(const Reasons& reasons) {
 
 // Numbers in it change all the time; which limit binds seldom does.
 void add_held(const State& state, const ScalePlan& plan, WallTime now, Wake& wake, std::vector<Event>& events) {
-  Reasons reasons;
-  if (!plan.unfulfilled.empty()) reasons = held_reasons(state, plan);
+  const Reasons reasons = held_reasons(state, plan);
   if (cluster::digest(reasons) == state.held_digest || (state.held_at == 0 && reasons.against.empty())) return;
   const WallTime again = later(state.held_time, kHeldAgain);
   const bool same_kind = !reasons.against.empty() && kinds(reasons) == kinds(state.held);
@@ -166,7 +194,7 @@ void add_held(const State& state, const ScalePlan& plan, WallTime now, Wake& wak
     wake.by(again);
     return;
   }
-  events.emplace_back(ScaleHeld{std::move(reasons)});
+  events.emplace_back(ScaleHeld{reasons});
 }
 
 }  // namespace
@@ -176,7 +204,7 @@ std::vector<Event> advance_scale(const State& state, WallTime now, Wake& wake) {
   if (!state.spec || state.shutting_down) return events;
   const policy::ScaleInput input = scale_input(state, now, wake);
   const ScalePlan plan = policy::plan_scale(input);
-  add_launches(state, plan, events);
+  add_launches(state, input, plan, events);
   add_removals(state, plan, now, events);
   add_held(state, plan, now, wake, events);
   const bool quiet = events.empty() && plan.unfulfilled.empty() && input.launching.empty() && input.gangs.empty() &&

@@ -209,6 +209,11 @@ std::vector<PlannedChange> plan_changes(const State& state, const ClusterSpec& n
       changes.push_back(
           {"limits", name, 0, fmt::format("max_workers: {} → {}", old->second.max_workers, type.max_workers)});
     }
+    // Those above it stay until they have been idle for long enough.
+    if (old != state.spec->types.end() && old->second.min_workers > type.min_workers && have > type.min_workers) {
+      changes.push_back(
+          {"limits", name, 0, fmt::format("min_workers: {} → {}", old->second.min_workers, type.min_workers)});
+    }
   }
   return changes;
 }

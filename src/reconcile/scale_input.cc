@@ -253,9 +253,10 @@ void InputMaker::add_types() {
 void InputMaker::add_node(const Node& node, const std::set<NodeId>& shunned) {
   const auto type = spec_.types.find(node.type);
   const Resources resources = type == spec_.types.end() ? node.resources : resources_of(state_, type->second);
+  const bool known = type != spec_.types.end();
   const bool comes = node.phase == NodePhase::kRequested || node.phase == NodePhase::kStarting ||
                      (node.phase == NodePhase::kDraining && node.update);
-  if (comes && !node.head) {
+  if (comes && known && !node.head) {
     policy::ScaleLaunching launching;
     launching.type = node.type;
     launching.zone = node.offering.zone;
@@ -275,7 +276,9 @@ void InputMaker::add_node(const Node& node, const std::set<NodeId>& shunned) {
   } else if (shunned.contains(node.id)) {
     out.available = Resources();
   } else if (!out.leaving) {
-    out.available = cluster::free_soon(state_, node);
+    // Absent means all that its type has.
+    const Resources free = cluster::free_soon(state_, node);
+    if (free != resources) out.available = free;
   }
   if (node.phase == NodePhase::kUp) {
     const auto jobs = state_.jobs_on.find(node.id);
@@ -286,6 +289,8 @@ void InputMaker::add_node(const Node& node, const std::set<NodeId>& shunned) {
       // Types have time-outs of their own: the plan is told only whether this one is over.
       if (now_ >= due) {
         out.idle = std::max<Duration>(input_.idle_timeout, 1us);
+        // A machine that is not quite as its type says is idle all the same.
+        if (!shunned.contains(node.id)) out.available.reset();
       } else {
         wake_.by(due);
       }
