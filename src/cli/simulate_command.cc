@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <iterator>
 #include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "cli/session.h"
@@ -236,7 +236,8 @@ simulate::Past past_of(std::string path) {
       after = batch.back().offset;
       std::ranges::move(batch, std::back_inserter(records));
     }
-    if (records.empty() || records.front().offset > 1) snapshot = journal.snapshot(records.empty() ? UINT64_MAX : records.front().offset + kBatch);
+    if (records.empty() || records.front().offset > 1)
+      snapshot = journal.snapshot(records.empty() ? UINT64_MAX : records.front().offset + kBatch);
   }
   files.remove_tree(folder);
   return simulate::read_past(snapshot ? &*snapshot : nullptr, records, path);
@@ -246,7 +247,8 @@ Outcome play(const simulate::Past& past, uint64_t seed, const Shell& shell, std:
   LiveLine line(shell);
   simulate::Run run(past.scenario, past.plan, seed);
   return run.play([&](Duration done) {
-    line.show(fmt::format("{}: simulated {} of {}", what, format_duration(done), format_duration(past.scenario.duration)));
+    line.show(
+        fmt::format("{}: simulated {} of {}", what, format_duration(done), format_duration(past.scenario.duration)));
   });
 }
 

@@ -53,11 +53,11 @@ std::vector<std::string> Cloud::offerings() const {
   return keys;
 }
 
+// The scenario's price before the file's, which may be an estimate.
 double Cloud::price_of(const NodeType& type, const Offering& offering) const {
-  if (offering.price_per_hour > 0) return offering.price_per_hour;
   const auto given = scenario_.cloud.prices.find(type.name);
-  const double price = given == scenario_.cloud.prices.end() ? 0 : given->second;
-  return offering.market == Market::kSpot ? price * scenario_.cloud.spot_price : price;
+  if (given == scenario_.cloud.prices.end()) return offering.price_per_hour;
+  return offering.market == Market::kSpot ? given->second * scenario_.cloud.spot_price : given->second;
 }
 
 // Empty and used before, else a new one.

@@ -230,7 +230,8 @@ Past Reader::finish() {
     scenario.cloud.boot = Span{seconds(boots_[boots_.size() / 10]), seconds(boots_[boots_.size() * 9 / 10])};
   }
   past_.assumptions = fmt::format(
-      "Each job has the worker-time that it had then; two workers are twice as fast as one. Nodes join within {} to {}, "
+      "Each job has the worker-time that it had then; two workers are twice as fast as one. Nodes join within {} to "
+      "{}, "
       "as then. {} node losses strike at the same times. {} jobs whose work is not known get that of their like.",
       format_duration(scenario.cloud.boot.from), format_duration(scenario.cloud.boot.to), past_.losses, past_.guessed);
   return std::move(past_);
@@ -260,8 +261,9 @@ std::string changed_file(const std::string& text, const std::string& file, std::
   const std::vector<std::string_view> path = split(trim(parts->first), '.');
   for (size_t i = 0; i < path.size(); ++i) {
     if (!at->is_object()) {
-      throw Error(ErrorCode::kUsage, fmt::format("'{}' cannot be set: '{}' is not a mapping", parts->first, path[i - 1]),
-                  file, "see 'rubato config show' for the file's keys");
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("'{}' cannot be set: '{}' is not a mapping", parts->first, path[i - 1]), file,
+                  "see 'rubato config show' for the file's keys");
     }
     if (i + 1 < path.size() && !at->contains(std::string(path[i]))) {
       std::vector<std::string> keys;

@@ -265,7 +265,7 @@ bool Run::shrunk() const {
   const cluster::State& state = watch_.state();
   if (!state.spec) return true;
   std::map<std::string, int> of_type;
-  for (const auto& [id, node] : state.nodes) ++of_type[node.type];
+  for (const auto& [id, node] : state.nodes) of_type[node.type] += node.head ? 0 : 1;
   for (const auto& [name, count] : of_type) {
     const auto type = state.spec->types.find(name);
     if (type == state.spec->types.end() || count > type->second.min_workers) return false;

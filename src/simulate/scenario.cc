@@ -404,14 +404,15 @@ name: spot-day
 duration: 24h
 cluster:                      # a cluster file, inline; or its path
   cluster_name: example
-  provider: {type: local}
-  max_workers: 12
-  available_node_types:
-    cpu: {resources: {CPU: 16}, min_workers: 1, max_workers: 4}
-    gpu: {resources: {CPU: 16, GPU: 4}, min_workers: 0, max_workers: 8}
+  provider: {type: external, command: [cloud], availability_zone: "a,b"}
+  autoscaling: {max_workers: 12, spot: prefer, on_demand_base: 1}
+  head_type: cpu
+  node_types:
+    cpu: {resources: {CPU: 16}, min_workers: 0, max_workers: 4, price_per_hour: 0.68}
+    gpu: {resources: {CPU: 16, GPU: 4}, min_workers: 0, max_workers: 8, spot: true, price_per_hour: 6.12,
+          spot_price_per_hour: 2.14}
 cloud:
-  boot: {from: 40s, to: 90s}  # until a machine's agent has joined
-  prices: {cpu: 0.68, gpu: 6.12}
+  boot: {from: 40s, to: 90s}  # until a machine's agent is started
 workload:
   - name: train               # elastic: takes 1 to 8 GPUs, two are 1.8 times as fast as one
     per_hour: 4

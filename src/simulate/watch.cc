@@ -19,6 +19,7 @@ constexpr size_t kBrokenMax = 5;
 constexpr Duration kOrphanMax = 30min;
 
 bool counts_for_limits(const cluster::Node& node) {
+  if (node.head) return false;
   return node.phase == NodePhase::kRequested || node.phase == NodePhase::kStarting || node.phase == NodePhase::kUp;
 }
 
