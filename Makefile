@@ -43,12 +43,13 @@ demo-run: build
 	$(packages) demo
 	@demo/launcher.sh
 
-## bench    torchrun and rubato side by side; then clusters and jobs
+## bench    torchrun and rubato side by side; then clusters and jobs; then the autoscaler beside Ray's
 bench: build
 	$(packages) test
-	$(call compile,release,bench_head_scale bench_churn)
+	$(call compile,release,bench_head_scale bench_churn bench_scale)
 	@bench/run.py
 	@bench/cluster.py
+	@bench/scale.py
 	@bench/simulate.py
 
 ## soak     play scenarios of examples/ with many seeds: make soak SEEDS=1..100000

@@ -15,14 +15,16 @@
 #include "cli/commands.h"
 #include "cli/completion.h"
 #include "cli/config_commands.h"
+#include "cli/daemon_command.h"
 #include "cli/doctor.h"
 #include "cli/head_command.h"
 #include "cli/help.h"
 #include "cli/job_commands.h"
+#include "cli/plan_command.h"
 #include "cli/run_command.h"
 #include "cli/run_flags.h"
-#include "cli/simulate_command.h"
 #include "cli/scale_commands.h"
+#include "cli/simulate_command.h"
 #include "cli/status_commands.h"
 #include "cli/submit_command.h"
 #include "cli/top_command.h"
@@ -134,6 +136,7 @@ Body body_of(const Command& command) {
       {&docs_table(), do_docs},
       {&head_table(), do_head},
       {&agent_table(), do_agent},
+      {&daemon_table(), daemon_command},
       {&up_table(), up_command},
       {&down_table(), down_command},
       {&status_table(), status_command},
@@ -151,6 +154,7 @@ Body body_of(const Command& command) {
       {&rerun_table(), rerun_command},
       {&fetch_table(), fetch_command},
       {&simulate_table(), simulate_command},
+      {&plan_table(), plan_command},
       {&config_check_table(), config_check_command},
       {&config_show_table(), config_show_command},
       {&config_explain_table(), config_explain_command},
@@ -219,6 +223,7 @@ int main(int argc, char** argv) {
   shell.asks = isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
   shell.now = os::wall_now;
   shell.read_line = os::read_line;
+  shell.read_input = os::read_input;
   shell.random_token = [] { return Random(os::entropy()).hex(16) + Random(os::entropy()).hex(16); };
   shell.open_api = open_api;
   shell.cluster_tools = [&shell] { return real_cluster_tools(shell.env); };

@@ -29,6 +29,7 @@ struct Shell {
 
   std::function<WallTime()> now;
   std::function<std::string()> read_line;     // an answer; empty at the end of the input
+  std::function<std::string()> read_input;    // all of standard input
   std::function<std::string()> random_token;  // 32 hexadecimal digits that nobody used before
   std::function<std::unique_ptr<Api>(const ClusterPlace&)> open_api;
   std::function<std::unique_ptr<ClusterTools>()> cluster_tools;  // what `up` and `down` do to this machine

@@ -46,14 +46,16 @@ const Command& completion_table() {
 }
 
 const Command& help_table() {
-  static const Command table{.name = "help",
-                             .summary = "explain a command",
-                             .usage = "rubato help [COMMAND]",
-                             .positional = {.name = "COMMAND",
-                                            .help = "the command to explain",
-                                            .choices = "up submit jobs job logs stop rerun fetch status top why events "
-                                                       "replay request audit down run config simulate doctor version completion",
-                                            .at_most = 2}};
+  static const Command table{
+      .name = "help",
+      .summary = "explain a command",
+      .usage = "rubato help [COMMAND]",
+      .positional = {.name = "COMMAND",
+                     .help = "the command to explain",
+                     .choices = "up submit jobs job logs stop rerun fetch status top why events "
+                                "replay request audit down plan run config simulate doctor version "
+                                "completion",
+                     .at_most = 2}};
   return table;
 }
 
@@ -83,6 +85,7 @@ const std::vector<const Command*>& all_commands() {
                                                     &audit_table(),
                                                     &down_table(),
                                                     &run_table(),
+                                                    &plan_table(),
                                                     &config_check_table(),
                                                     &config_show_table(),
                                                     &config_explain_table(),
@@ -95,7 +98,8 @@ const std::vector<const Command*>& all_commands() {
                                                     &help_table(),
                                                     &docs_table(),
                                                     &head_table(),
-                                                    &agent_table()};
+                                                    &agent_table(),
+                                                    &daemon_table()};
   return commands;
 }
 

@@ -28,6 +28,8 @@ const Command& stop_table();
 const Command& rerun_table();
 const Command& fetch_table();
 
+const Command& plan_table();
+
 const Command& config_check_table();
 const Command& config_show_table();
 const Command& config_explain_table();
@@ -42,6 +44,7 @@ const Command& help_table();
 const Command& docs_table();
 const Command& head_table();
 const Command& agent_table();
+const Command& daemon_table();
 
 // In the order of help, hidden ones last.
 const std::vector<const Command*>& all_commands();

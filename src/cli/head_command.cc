@@ -1,11 +1,14 @@
 // A head on the real machine. All deciding is in src/head and below; this ties it to os.
 #include "cli/head_command.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "cli/daemon_world.h"
 #include "core/text.h"
 #include "head/api.h"
+#include "node/last_lines.h"
 #include "os/certificates.h"
 #include "os/daemons.h"
 #include "os/etcd_journal.h"
@@ -96,6 +99,18 @@ provider::LocalSettings local_settings(const DaemonWorld& daemon, const std::str
   return settings;
 }
 
+// What the workers of a dead agent had printed goes to the jobs' logs before the node's folder is removed.
+Task<void> save_last_lines(DaemonWorld& daemon, head::Controller& controller, NodeId node, std::string folder) {
+  try {
+    node::KeepLines keep = [&controller, node](elastic::LogLines lines) {
+      return controller.keep_last_lines(node, std::move(lines));
+    };
+    co_await node::send_last_lines(daemon.world, std::move(folder), std::move(keep));
+  } catch (const Error& error) {
+    daemon.log.warning("the last lines of a node are lost", {{"node", node.value}, {"error", error.message}});
+  }
+}
+
 // Where the API is, for those on this machine.
 struct ApiPlace {
   std::string bind = "127.0.0.1";
@@ -159,7 +174,12 @@ Task<int> run_head(DaemonWorld& daemon, std::string dir) {
 
   const OpenJournal journal = co_await open_journal(daemon, dir, cluster, wanted.store);
   os::RealDaemons daemons;
-  provider::LocalProvider provider(daemon.world, daemons, local_settings(daemon, dir, cluster));
+  head::Controller* leader = nullptr;  // made after the provider
+  provider::LocalSettings local = local_settings(daemon, dir, cluster);
+  local.last_words = [&daemon, &leader](NodeId node, std::string folder) {
+    return save_last_lines(daemon, *leader, std::move(node), std::move(folder));
+  };
+  provider::LocalProvider provider(daemon.world, daemons, std::move(local));
   head::HeadSettings settings;
   settings.folder = dir;
   settings.version = daemon.version;
@@ -167,6 +187,7 @@ Task<int> run_head(DaemonWorld& daemon, std::string dir) {
   settings.agents = Endpoint{"127.0.0.1", listener->port()};
   Metrics metrics;
   head::Controller controller(daemon.world, *journal.journal, provider, settings, metrics, daemon.log);
+  leader = &controller;
   co_await controller.recover();
   head::Api api(daemon.world, controller, metrics, os::read_secret(dir + "/token"));
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/text.h"
 
@@ -78,15 +79,30 @@ ScaleReason::Against why_not_type(const ScaleProblem& problem, const Draft& draf
                                            nodes, dollars(least))};
 }
 
+// What max_workers would have to be; worked out only where that takes no time.
+std::string without_max_workers(const ScaleProblem& problem, const Draft& draft) {
+  constexpr size_t kWorkMax = 200'000;  // shapes x nodes
+  ScaleInput lifted = problem.input;
+  if (problem.work.counts.size() * (problem.nodes.size() + 1) <= kWorkMax) {
+    lifted.max_workers = std::numeric_limits<int>::max();
+    const ScaleProblem other(lifted);
+    const Draft enough = best_draft(other);
+    if (enough.left < draft.left) {
+      return fmt::format("max_workers of {}: {} more, the launches would cost {}/h", enough.packing.supply.workers(),
+                         enough.packing.supply.workers() - problem.input.max_workers, dollars(enough.cost));
+    }
+  }
+  return fmt::format("max_workers above {}", problem.input.max_workers);
+}
+
 std::vector<std::string> changes_for(const ScaleProblem& problem, const Draft& draft, const Unfulfilled& one) {
   const Supply& supply = draft.packing.supply;
-  const ScaleInput& input = problem.input;
   const Binding binding = binding_limit(supply, problem.rooms, problem.dimensions.amounts(one.each));
   switch (one.limit) {
     case ScaleLimit::kTooLarge:
       return {fmt::format("a node type with at least {}", describe(one.each))};
     case ScaleLimit::kMax:
-      return {fmt::format("max_workers above {}", input.max_workers)};
+      return {without_max_workers(problem, draft)};
     case ScaleLimit::kTypeMax:
       if (!binding.type) return {};
       return {fmt::format("max_workers of {} above {}", supply.name(*binding.type),
@@ -129,7 +145,6 @@ ScaleReason why_launch(const ScaleProblem& problem, const Draft& draft, const Pl
   ScaleReason reason{.kind = Kind::kLaunch, .subject = launch.type};
   reason.text = fmt::format("{} x {} {} at {}/h{}: {}", launch.count, launch.type, offering_text(launch),
                             dollars(launch.price_per_hour), launch.estimated ? " (estimated)" : "", launch.why);
-  if (launch.estimated) reason.changes.push_back(fmt::format("the price of {}, which is estimated", launch.type));
   const Supply& supply = draft.packing.supply;
   const size_t own = *supply.find(launch.type);
   for (const auto& refused : supply.refusals(own)) {
@@ -161,9 +176,9 @@ std::vector<ScaleReason> why_unfulfilled(const ScaleProblem& problem, const Draf
   for (const auto& [key, group] : groups) {
     const Unfulfilled& one = *group.first;
     ScaleReason reason{.kind = Kind::kUnfulfilled, .subject = describe(one.each)};
-    reason.text = fmt::format("{}{}{} wait: {}", bundles_text(group.bundles),
-                              group.shapes > 1 ? fmt::format(" of {} sizes", group.shapes) : "",
-                              one.gang.empty() ? "" : " of " + one.gang, one.why);
+    reason.text = fmt::format(
+        "{}{}{} {}: {}", bundles_text(group.bundles), group.shapes > 1 ? fmt::format(" of {} sizes", group.shapes) : "",
+        one.gang.empty() ? "" : " of " + one.gang, group.bundles == 1 ? "waits" : "wait", one.why);
     const std::vector<double> need = problem.dimensions.amounts(one.each);
     const Supply& supply = draft.packing.supply;
     for (size_t type = 0; type < supply.types(); ++type) {
@@ -191,6 +206,7 @@ ScaleReason why_cost(const ScalePlan& plan) {
   ScaleReason reason{.kind = Kind::kCost, .subject = "cluster"};
   reason.text = fmt::format("the launches cost {}/h, the cluster then {}/h{}", dollars(plan.cost_per_hour),
                             dollars(plan.cluster_cost_per_hour), plan.estimated ? "; some prices are estimated" : "");
+  if (plan.estimated) reason.changes.emplace_back("prices that are given: price_per_hour of the node types");
   return reason;
 }
 

@@ -16,6 +16,7 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr int64_t kNodesMax = 10'000'000;
+constexpr int64_t kLaunchingMax = 200'000;  // of one entry
 constexpr int64_t kBundlesMax = 1'000'000'000;
 constexpr double kDollarsMax = 1e9;
 constexpr double kSecondsMax = 3.2e9;    // a century
@@ -235,7 +236,7 @@ class StateReader {
         const std::string field = "launching_nodes." + type;
         check_type(fields, field, type);
         input_.launching.push_back(
-            {.type = type, .count = static_cast<int>(fields.integer_of(field, count, kNodesMax))});
+            {.type = type, .count = static_cast<int>(fields.integer_of(field, count, kLaunchingMax))});
       }
       return;
     }
@@ -244,7 +245,7 @@ class StateReader {
       StateFields one((*launching)[at], fmt::format("launching_nodes[{}]", at), file_);
       ScaleLaunching out{.type = one.text("type")};
       check_type(one, "type", out.type);
-      out.count = static_cast<int>(one.integer("count", 1));
+      out.count = static_cast<int>(one.integer("count", 1, kLaunchingMax));
       out.zone = one.text("zone");
       out.market = one.word("market", Market::kOnDemand, {Market::kOnDemand, Market::kSpot});
       one.finish();

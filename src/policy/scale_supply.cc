@@ -11,6 +11,8 @@ namespace {
 
 // A spot node of unknown price: what large clouds asked on average in 2024 to 2026.
 constexpr double kSpotShare = 0.35;
+// In one decision: a slip in a file must not fill the memory. The next decision goes on.
+constexpr int kLaunchesMax = 200'000;
 // Sums of prices in floating point.
 constexpr double kCent = 1e-6;
 
@@ -100,6 +102,7 @@ ScaleLimit Supply::against(const Type& type, const Option& option) const {
   if (option.refused != ScaleLimit::kNone) return option.refused;
   if (type.workers >= type.spec->max_workers) return ScaleLimit::kTypeMax;
   if (workers_ >= input_->max_workers) return ScaleLimit::kMax;
+  if (opened_ >= kLaunchesMax) return ScaleLimit::kConcurrency;
   if (option.offering.limit && option.used >= *option.offering.limit) return ScaleLimit::kOfferingLimit;
   if (input_->budget_per_hour && cost_ + option.price > *input_->budget_per_hour + kCent) return ScaleLimit::kBudget;
   // The base comes first, unless the policy has no place for it.
@@ -138,6 +141,7 @@ size_t Supply::open(size_t type) {
   ++types_[type].options[index].used;
   ++types_[type].workers;
   ++workers_;
+  ++opened_;
   if (option->offering.market == Market::kOnDemand) ++on_demand_;
   cost_ += option->price;
   return index;
@@ -148,6 +152,7 @@ void Supply::close(size_t type, size_t offering) {
   --option.used;
   --types_[type].workers;
   --workers_;
+  --opened_;
   if (option.offering.market == Market::kOnDemand) --on_demand_;
   cost_ -= option.price;
 }
@@ -159,7 +164,7 @@ ScaleLimit Supply::limit(size_t type) const {
     const ScaleLimit one = against(types_[type], option);
     if (one == ScaleLimit::kNone) return one;
     if (farthest == ScaleLimit::kNone || one == ScaleLimit::kBudget || one == ScaleLimit::kMax ||
-        one == ScaleLimit::kTypeMax) {
+        one == ScaleLimit::kConcurrency || one == ScaleLimit::kTypeMax) {
       farthest = one;
     }
   }
@@ -188,10 +193,11 @@ std::string Supply::limit_text(size_t type) const {
     case ScaleLimit::kBudget:
       return fmt::format("{} costs ${:.4g}/h, of budget_per_hour ${:.4g} ${:.4g} are left", *of.name, option.price,
                          *input_->budget_per_hour, std::max(0.0, *input_->budget_per_hour - cost_));
+    case ScaleLimit::kConcurrency:
+      return fmt::format("one decision launches at most {} nodes", kLaunchesMax);
     case ScaleLimit::kNone:
     case ScaleLimit::kTooLarge:
     case ScaleLimit::kUpscalingSpeed:
-    case ScaleLimit::kConcurrency:
     case ScaleLimit::kDearer:
       break;
   }

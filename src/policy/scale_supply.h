@@ -71,6 +71,7 @@ class Supply {
   const ScaleInput* input_;
   std::vector<Type> types_;  // by name
   int workers_ = 0;
+  int opened_ = 0;
   int on_demand_ = 0;
   double cost_ = 0;
 };

@@ -18,6 +18,11 @@ using cluster::Wake;
 
 namespace {
 
+// All or nothing is dear to plan, and launches come a few at a time: the first in the queue are enough, and of those
+// that ask for the same, fewer.
+constexpr size_t kGangsMax = 256;
+constexpr size_t kGangsAlike = 32;
+
 // Demand that no cluster of this file could hold does not change the answer, and a queue may be long.
 class Caps {
  public:
@@ -152,11 +157,13 @@ void InputMaker::add_queued() {
   std::ranges::stable_sort(order, [](const auto& a, const auto& b) {
     return std::tie(std::get<0>(a), std::get<1>(a)) < std::tie(std::get<0>(b), std::get<1>(b));
   });
+  std::map<std::pair<Resources, int>, size_t> alike;
   for (const auto& [priority, submitted, job] : order) {
     const JobSpec& spec = job->spec;
     if (spec.workers_min == 1) {
       demand(spec.per_worker, 1);
-    } else if (caps_.take(spec.per_worker, spec.workers_min) > 0) {
+    } else if (input_.gangs.size() < kGangsMax && ++alike[{spec.per_worker, spec.workers_min}] <= kGangsAlike &&
+               caps_.take(spec.per_worker, spec.workers_min) > 0) {
       policy::Gang gang;
       gang.name = fmt::format("job {}", job->id.value);
       gang.bundles.push_back({spec.per_worker, spec.workers_min});
