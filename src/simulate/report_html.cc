@@ -28,7 +28,8 @@ p.sub { color: var(--dim); margin: 0 0 24px; }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 12px 14px; }
 .card b { display: block; font-size: 21px; letter-spacing: -0.01em; font-variant-numeric: tabular-nums; }
 .card span { color: var(--dim); font-size: 13px; }
-figure { margin: 0 0 14px; border: 1px solid var(--line); border-radius: 10px; overflow: hidden; background: var(--card); }
+figure { margin: 0 0 14px; border: 1px solid var(--line); border-radius: 10px; overflow: hidden;
+         background: var(--card); }
 figure svg { display: block; width: 100%; height: auto; }
 table { border-collapse: collapse; width: 100%; background: var(--card); border: 1px solid var(--line);
         border-radius: 10px; overflow: hidden; font-variant-numeric: tabular-nums; font-size: 14px; }
