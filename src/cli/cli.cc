@@ -24,6 +24,7 @@
 #include "cli/run_command.h"
 #include "cli/run_flags.h"
 #include "cli/scale_commands.h"
+#include "cli/simulate_command.h"
 #include "cli/status_commands.h"
 #include "cli/submit_command.h"
 #include "cli/top_command.h"
@@ -152,6 +153,7 @@ Body body_of(const Command& command) {
       {&stop_table(), stop_command},
       {&rerun_table(), rerun_command},
       {&fetch_table(), fetch_command},
+      {&simulate_table(), simulate_command},
       {&plan_table(), plan_command},
       {&config_check_table(), config_check_command},
       {&config_show_table(), config_show_command},

@@ -46,15 +46,16 @@ const Command& completion_table() {
 }
 
 const Command& help_table() {
-  static const Command table{.name = "help",
-                             .summary = "explain a command",
-                             .usage = "rubato help [COMMAND]",
-                             .positional = {.name = "COMMAND",
-                                            .help = "the command to explain",
-                                            .choices = "up submit jobs job logs stop rerun fetch status top why events "
-                                                       "replay request audit down plan run config doctor version "
-                                                       "completion",
-                                            .at_most = 2}};
+  static const Command table{
+      .name = "help",
+      .summary = "explain a command",
+      .usage = "rubato help [COMMAND]",
+      .positional = {.name = "COMMAND",
+                     .help = "the command to explain",
+                     .choices = "up submit jobs job logs stop rerun fetch status top why events "
+                                "replay request audit down plan run config simulate doctor version "
+                                "completion",
+                     .at_most = 2}};
   return table;
 }
 
@@ -90,6 +91,7 @@ const std::vector<const Command*>& all_commands() {
                                                     &config_explain_table(),
                                                     &config_migrate_table(),
                                                     &config_schema_table(),
+                                                    &simulate_table(),
                                                     &doctor_table(),
                                                     &version_table(),
                                                     &completion_table(),

@@ -36,6 +36,7 @@ const Command& config_explain_table();
 const Command& config_migrate_table();
 const Command& config_schema_table();
 
+const Command& simulate_table();
 const Command& doctor_table();
 const Command& version_table();
 const Command& completion_table();
