@@ -73,7 +73,7 @@ WantedCluster read_wanted(const ParsedCommand& parsed, const Shell& shell, Clust
     }
     wanted.text = *text;
   }
-  wanted.spec = read_cluster_spec(Yaml::parse(wanted.text, wanted.file));
+  wanted.spec = read_cluster_spec(wanted.text, wanted.file);
   const Given* given = parsed.find("cluster");
   if (given != nullptr && given->joint != '=' && given->values.back() != wanted.spec.name) {
     throw Error(ErrorCode::kUsage,

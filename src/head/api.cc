@@ -198,7 +198,7 @@ Task<ServerReply> Api::configure(Call call) {
   const json body = parse_body(call.request);
   const std::string text = field<std::string>(body, "text", "");
   const std::string file = field<std::string>(body, "file", "cluster.yaml");
-  const ClusterSpec spec = read_cluster_spec(Yaml::parse(text, file));
+  const ClusterSpec spec = read_cluster_spec(text, file);
   const State& state = *co_await controller_.settled();
   if (state.spec && state.spec->name != spec.name) {
     throw Error(ErrorCode::kConflict,

@@ -91,6 +91,8 @@ struct AutoscalingConfig {
   int initial_workers = 0;
   double upscaling_speed = 1.0;
   Duration idle_timeout = 5min;
+  double target_utilization = 0;  // of seed-era files; 0: not given
+  bool aggressive = false;
   bool operator==(const AutoscalingConfig&) const = default;
 };
 
@@ -137,6 +139,9 @@ struct ClusterFile {
   // Of the key, or of the nearest key around it that was given; empty when there is none.
   std::string place(std::string_view path) const;
 };
+
+// The type of all hosts of one's own.
+inline constexpr std::string_view kHostType = "local.cluster.node";
 
 ClusterFile read_cluster_file(std::string_view text, const std::string& file);
 
