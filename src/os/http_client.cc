@@ -174,7 +174,8 @@ class Exchange {
       error_code error = co_await wire_->connect(addresses[i], until);
       std::string phase = "connecting";
       if (!error && context) {
-        error = co_await wire_->handshake(is_unix(endpoint_) ? "localhost" : endpoint_.host, until);
+        std::string name = is_unix(endpoint_) ? "localhost" : endpoint_.host;
+        error = co_await wire_->handshake(std::move(name), until);
         phase = "agreeing on TLS";
       }
       if (!error) co_return;
@@ -212,11 +213,17 @@ class Exchange {
       sockaddr_un path{};
       if (endpoint_.host.size() >= sizeof path.sun_path)
         fail("the path of the socket is too long", "use a shorter one");
-      co_return Addresses{asio::local::stream_protocol::endpoint(endpoint_.host)};
+      Addresses only;
+      only.emplace_back(asio::local::stream_protocol::endpoint(endpoint_.host));
+      co_return only;
     }
     error_code error;
     const asio::ip::address literal = asio::ip::make_address(endpoint_.host, error);
-    if (!error) co_return Addresses{tcp::endpoint(literal, endpoint_.port)};
+    if (!error) {
+      Addresses only;
+      only.emplace_back(tcp::endpoint(literal, endpoint_.port));
+      co_return only;
+    }
     std::function<Addresses()> work = [endpoint = endpoint_] { return look_up(endpoint); };
     Task<Addresses> lookup = runtime_.offload(std::move(work));
     std::string why;
