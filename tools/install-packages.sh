@@ -51,17 +51,21 @@ echo "Installing ${#missing[@]} Debian packages: ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
 apt=(apt-get -qq -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0)
 
-# Debian starts etcd when it is installed, and at each boot. The tests start their own.
+# Debian starts etcd and sshd when they are installed, and at each boot. The tests start their own.
 policy=/usr/sbin/policy-rc.d
-if [[ " ${missing[*]} " == *" etcd-server "* && ! -e $policy ]]; then
+if [[ " ${missing[*]} " =~ \ (etcd-server|openssh-server)\  && ! -e $policy ]]; then
   trap 'rm -f "$policy"' EXIT
-  printf '#!/bin/sh\n[ "$1" = etcd ] && exit 101\nexit 0\n' >"$policy"
+  printf '#!/bin/sh\ncase "$1" in etcd | ssh) exit 101 ;; esac\nexit 0\n' >"$policy"
   chmod +x "$policy"
 fi
 
 "${apt[@]}" update
 "${apt[@]}" install -y --no-remove --no-install-recommends "${missing[@]}"
 
-if [[ " ${missing[*]} " == *" etcd-server "* ]] && command -v systemctl >/dev/null; then
-  systemctl disable --quiet etcd || echo "install-packages: could not disable the etcd service; it starts at boot" >&2
+if command -v systemctl >/dev/null; then
+  for pair in etcd-server:etcd openssh-server:ssh; do
+    if [[ " ${missing[*]} " != *" ${pair%:*} "* ]]; then continue; fi
+    systemctl disable --quiet "${pair#*:}" ||
+      echo "install-packages: could not disable the ${pair#*:} service; it starts at boot" >&2
+  done
 fi

@@ -11,14 +11,16 @@
 #include <string_view>
 #include <vector>
 
+#include "core/error.h"
 #include "core/task.h"
 #include "core/time.h"
 
 namespace rubato::provider {
 
 struct Command {
-  std::string script;             // for bash, or for sh where there is no bash
+  std::string script;             // for sh; with `login` for bash where there is one
   std::vector<std::string> argv;  // instead of a script: quoted by us
+  std::string what;               // for people: "looking for Python"; empty: the first line of the script
   // Exported before the script. They travel by standard input, as the script does: nobody sees them in `ps`.
   std::map<std::string, std::string> env;
   bool login = false;      // with the user's profile and bashrc, as at a terminal: for what people wrote
@@ -70,7 +72,13 @@ class CommandRunner {
 // "~/a b" as one word of a shell's script that still means the home folder: "$HOME"/'a b'.
 std::string quote_path(std::string_view path);
 
-// The last lines, indented, for an Error's message; empty when there are none.
+// The last lines, each on a line of its own and indented, for the end of an Error's message; empty without any.
 std::string last_words(const CommandResult& result);
+
+// What it is, or the first line of what it runs, shortened, in backquotes.
+std::string summary(const Command& command);
+
+// For a command whose deadline came first.
+Error too_late(const std::string& machine, const Command& command);
 
 }  // namespace rubato::provider
