@@ -166,6 +166,9 @@ Body body_of(const Command& command) {
 }
 
 int do_command(const Command& command, const std::vector<std::string>& args, const Shell& shell) {
+  if (&command == &submit_table() && is_submit_to_cluster(args)) {
+    return submit_to_command(parse_command(submit_to_table(), args, shell.env), shell);
+  }
   const ParsedCommand parsed = parse_command(command, args, shell.env);
   if (parsed.help) {
     shell.out(command_help(command, shell.colour));

@@ -34,8 +34,8 @@ std::vector<ClusterFound> list_clusters(const std::string& folder);
 // is none, and a usage Error that lists them when it could be several.
 std::string choose_cluster(const std::vector<ClusterFound>& found, const std::string& named);
 
-// All of the above for a command with the flag --cluster, or with -n/--cluster-name, which means the same where there is
-// no cluster file.
+// All of the above for a command with the flag --cluster, or with -n/--cluster-name, which means the same where there
+// is no cluster file.
 ClusterPlace cluster_place(const ParsedCommand& parsed, const Environment& env);
 ClusterPlace place_of(const Environment& env, const std::string& name);
 

@@ -84,13 +84,12 @@ const Command& down_table() {
 }
 
 const Command& status_table() {
-  static const Command table{.name = "status",
-                             .summary = "show the cluster, its nodes, jobs and last events",
-                             .usage = "rubato status [CLUSTER] [--json]",
-                             .positional = {.name = "CLUSTER",
-                                            .help = "a cluster file, or the name of a cluster",
-                                            .at_most = 1},
-                             .flags = {json_flag(), cluster_flag()}};
+  static const Command table{
+      .name = "status",
+      .summary = "show the cluster, its nodes, jobs and last events",
+      .usage = "rubato status [CLUSTER] [--json]",
+      .positional = {.name = "CLUSTER", .help = "a cluster file, or the name of a cluster", .at_most = 1},
+      .flags = {json_flag(), cluster_flag()}};
   return table;
 }
 

@@ -74,7 +74,7 @@ ClusterText changed(const ClusterText& before, const std::string& path, const st
   after.text = with_value(before, path, key, value);
   after.file = read_cluster_file(after.text, after.path);
   if (!after.file.has(Severity::kError) || before.file.has(Severity::kError)) return after;
-  for (const Finding& one : after.file.findings) {
+  for (const rubato::Finding& one : after.file.findings) {
     if (one.severity != Severity::kError) continue;
     throw Error(ErrorCode::kUsage, fmt::format("with {} {}: {}", flag, value, one.message), one.where,
                 one.hint.empty() ? "change it in the file instead" : one.hint);
@@ -84,7 +84,7 @@ ClusterText changed(const ClusterText& before, const std::string& path, const st
 
 void throw_first_error(const ClusterFile& file) {
   for (const Severity severity : {Severity::kError, Severity::kUnfilled}) {
-    for (const Finding& one : file.findings) {
+    for (const rubato::Finding& one : file.findings) {
       if (one.severity == severity) throw Error(ErrorCode::kUsage, one.message, one.where, one.hint);
     }
   }
@@ -152,26 +152,48 @@ std::string take_cluster_word(const ParsedCommand& parsed, std::vector<std::stri
   return word;
 }
 
-ClusterTarget find_cluster(const ParsedCommand& parsed, const Shell& shell, const std::string& word) {
+ClusterText without_min_workers(ClusterText text) {
+  const std::vector<std::string> types = worker_types(text.file);
+  for (const std::string& type : types) {
+    if (text.file.types.at(type).min_workers == 0) continue;
+    const std::string path = "node_types." + type + ".min_workers";
+    const bool own = text.file.places.contains(path) && !text.file.places.contains("autoscaling.min_workers");
+    text = changed(text, own ? path : "autoscaling.min_workers", "min_workers", "0", "--workers-only");
+  }
+  return text;
+}
+
+ClusterTarget known_cluster(const ParsedCommand& parsed, const Shell& shell, const std::string& word,
+                            const ClusterPlace& place) {
   os::RealFiles files;
   ClusterTarget out;
+  out.place = place;
   if (is_cluster_file(word)) {
     out.text = with_overrides(read_cluster_text(files, word), parsed);
-    throw_first_error(out.text->file);
     out.typed = true;
-    out.place = place_of(shell.env, out.text->file.name);
-  } else {
-    const std::string named = !word.empty() ? word : parsed.value("cluster-name", parsed.value("cluster"));
-    out.place = place_of(shell.env, choose_cluster(list_clusters(clusters_folder(shell.env)), named));
-    const std::string kept = out.place.folder + "/cluster.yaml";
-    if (files.exists(kept)) out.text = read_cluster_text(files, kept);
+  } else if (const std::string kept = place.folder + "/cluster.yaml"; files.exists(kept)) {
+    out.text = read_cluster_text(files, kept);
   }
-  out.remote = read_remote(files, out.place);
+  out.remote = read_remote(files, place);
   out.known = out.remote.has_value();
   if (!out.remote && out.text && !out.text->file.provider.this_machine() && out.text->file.provider.head) {
     out.remote = remote_from(out.text->file, shell.env);
   }
   return out;
+}
+
+ClusterTarget find_cluster(const ParsedCommand& parsed, const Shell& shell, const std::string& word) {
+  std::string name;
+  if (is_cluster_file(word)) {
+    os::RealFiles files;
+    const ClusterText text = with_overrides(read_cluster_text(files, word), parsed);
+    throw_first_error(text.file);
+    name = text.file.name;
+  } else {
+    const std::string named = !word.empty() ? word : parsed.value("cluster-name", parsed.value("cluster"));
+    name = choose_cluster(list_clusters(clusters_folder(shell.env)), named);
+  }
+  return known_cluster(parsed, shell, word, place_of(shell.env, name));
 }
 
 }  // namespace rubato::cli

@@ -30,13 +30,20 @@ struct ClusterTarget {
 // Whether the word is the name of a file, rather than of a cluster: it ends with .yaml or .yml, or has a slash.
 bool is_cluster_file(std::string_view word);
 
-// The file with -n/--cluster-name, --min-workers and --max-workers put into its text. Throws the first error of the file,
-// after printing warnings when `shell` is given.
+// Throws when there is no such file; what is wrong with it is in its findings.
 ClusterText read_cluster_text(Files& files, const std::string& path);
+// With -n/--cluster-name, --min-workers and --max-workers put into the text, which is what the head's journal keeps.
 ClusterText with_overrides(ClusterText text, const ParsedCommand& parsed);
+
+// The same with no worker that must always be there.
+ClusterText without_min_workers(ClusterText text);
 
 // `word`: the positional that names the cluster; empty: --cluster, or the only one.
 ClusterTarget find_cluster(const ParsedCommand& parsed, const Shell& shell, const std::string& word);
+
+// For what is known of the cluster at `place`; `word` is a file or not, as in find_cluster.
+ClusterTarget known_cluster(const ParsedCommand& parsed, const Shell& shell, const std::string& word,
+                            const ClusterPlace& place);
 
 // Takes the cluster off the front of the positionals: with --cluster or -n and a first word that is no file, none is
 // taken.

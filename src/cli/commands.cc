@@ -50,16 +50,17 @@ const Command& completion_table() {
 }
 
 const Command& help_table() {
-  static const Command table{.name = "help",
-                             .summary = "explain a command",
-                             .usage = "rubato help [COMMAND]",
-                             .positional = {.name = "COMMAND",
-                                            .help = "the command to explain",
-                                            .choices = "up submit jobs job logs stop rerun fetch status clusters top why "
-                                                       "events replay exec attach rsync-up rsync-down get-head-ip "
-                                                       "get-worker-ips monitor down run config doctor version "
-                                                       "completion",
-                                            .at_most = 2}};
+  static const Command table{
+      .name = "help",
+      .summary = "explain a command",
+      .usage = "rubato help [COMMAND]",
+      .positional = {.name = "COMMAND",
+                     .help = "the command to explain",
+                     .choices = "up submit jobs job logs stop rerun fetch status clusters top why "
+                                "events replay exec attach rsync-up rsync-down get-head-ip "
+                                "get-worker-ips monitor down run config doctor version "
+                                "completion",
+                     .at_most = 2}};
   return table;
 }
 

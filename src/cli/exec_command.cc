@@ -269,7 +269,8 @@ int attach_command(const ParsedCommand& parsed, const Shell& shell) {
   } catch (const Error& failed) {
     if (failed.code != ErrorCode::kNotFound || !target.text || !host_of(target.text->file, node)) throw;
   }
-  if (target.here()) return head.run(fmt::format("cd {} && {}", shell_quote(target.place.node_folders() + "/" + node), line), true);
+  if (target.here())
+    return head.run(fmt::format("cd {} && {}", shell_quote(target.place.node_folders() + "/" + node), line), true);
   const ClusterFile& file = target.text->file;
   HostAddress fallback;
   fallback.host = address;

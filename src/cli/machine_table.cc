@@ -72,10 +72,11 @@ const Command& exec_table() {
           "program with its arguments (put -- before them when some begin with a dash).",
       .positional = {.name = "CLUSTER COMMAND", .help = kWhichCluster, .at_most = 1000},
       .flags = run_flags_of_ray(),
-      .examples = {{"a command", "rubato exec cluster.yaml 'nvidia-smi'"},
-                   {"on a new cluster that ends with it",
-                    "rubato exec cluster.yaml 'python train.py' --start --stop --cluster-name experiment-1"},
-                   {"a notebook, at http://localhost:8899", "rubato exec cluster.yaml -p 8899 'jupyter lab --port=8899'"}}};
+      .examples = {
+          {"a command", "rubato exec cluster.yaml 'nvidia-smi'"},
+          {"on a new cluster that ends with it",
+           "rubato exec cluster.yaml 'python train.py' --start --stop --cluster-name experiment-1"},
+          {"a notebook, at http://localhost:8899", "rubato exec cluster.yaml -p 8899 'jupyter lab --port=8899'"}}};
   return table;
 }
 
@@ -110,7 +111,8 @@ const Command& attach_table() {
                  .choices = "auto host docker"},
                 name_flag(),
                 cluster_flag()},
-      .examples = {{"the head", "rubato attach cluster.yaml"}, {"a worker", "rubato attach cluster.yaml --node worker-2"}}};
+      .examples = {{"the head", "rubato attach cluster.yaml"},
+                   {"a worker", "rubato attach cluster.yaml --node worker-2"}}};
   return table;
 }
 

@@ -14,7 +14,8 @@ namespace {
 std::string surroundings(const std::string& cluster, const std::string& program) {
   std::string out = fmt::format("export RUBATO_CLUSTER={}", shell_quote(cluster));
   const size_t slash = program.rfind('/');
-  if (slash != std::string::npos) out += fmt::format(" PATH={}:\"$PATH\"", provider::quote_path(program.substr(0, slash)));
+  if (slash != std::string::npos)
+    out += fmt::format(" PATH={}:\"$PATH\"", provider::quote_path(program.substr(0, slash)));
   return out + "; ";
 }
 
@@ -31,8 +32,9 @@ std::string in_container(const std::string& name, bool podman, bool terminal, co
 
 // The command's end ends the cluster, whether or not somebody still listens.
 std::string then_stop(const std::string& line, const ExecWords& words) {
-  return fmt::format("trap '' HUP PIPE; (trap - HUP PIPE; {}\n); rc=$?; {} down -y --here --cluster {} </dev/null; exit $rc",
-                     line, provider::quote_path(words.program), shell_quote(words.cluster));
+  return fmt::format(
+      "trap '' HUP PIPE; (trap - HUP PIPE; {}\n); rc=$?; {} down -y --here --cluster {} </dev/null; exit $rc", line,
+      provider::quote_path(words.program), shell_quote(words.cluster));
 }
 
 std::string detached(const std::string& line, Multiplexer multiplexer, bool stays) {
@@ -56,8 +58,9 @@ std::string exec_line(const ExecWords& words) {
 
 std::string attach_line(const AttachWords& words) {
   std::string shell = "exec \"${SHELL:-bash}\" -l";
-  if (words.container) shell = fmt::format("exec {} exec -it {} bash -l", words.podman ? "podman" : "docker",
-                                           shell_quote(*words.container));
+  if (words.container)
+    shell =
+        fmt::format("exec {} exec -it {} bash -l", words.podman ? "podman" : "docker", shell_quote(*words.container));
   const std::string before = surroundings(words.cluster, words.program);
   switch (words.multiplexer) {
     case Multiplexer::kNone:

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/scope.h"
+#include "core/sha256.h"
 #include "core/text.h"
 #include "os/files.h"
 #include "os/foreground.h"
@@ -11,7 +12,6 @@
 #include "os/processes.h"
 #include "os/runtime.h"
 #include "os/secret.h"
-#include "provider/remote_binary.h"
 #include "provider/ssh_runner.h"
 #include "provider/sync_tree.h"
 
@@ -32,7 +32,10 @@ constexpr Duration kLaptopPersist = 600s;
 // The World of this machine for the coroutines of provider; made when first needed, for its guard costs a process.
 struct RemoteWorld {
   explicit RemoteWorld(const Environment& env)
-      : machine(os::read_machine_facts(env)), processes(runtime), network(runtime), random{os::entropy()},
+      : machine(os::read_machine_facts(env)),
+        processes(runtime),
+        network(runtime),
+        random{os::entropy()},
         world{runtime, network, processes, files, console, random, machine} {
     for (const auto& [name, value] : env) settings.env.push_back(name + "=" + value);
     settings.scratch = files.make_temporary_folder("rubato-remote-");
@@ -96,11 +99,6 @@ Task<int> hash_into(World& world, std::string path, SyncOptions options, std::st
   co_return 0;
 }
 
-Task<int> program_into(World& world, SshRunner& runner, std::string program, std::string& path) {
-  path = co_await provider::ensure_binary(world, runner, std::move(program));
-  co_return 0;
-}
-
 class RealRemote final : public Remote {
  public:
   explicit RealRemote(Environment env) : env_(std::move(env)) {}
@@ -130,11 +128,17 @@ class RealRemote final : public Remote {
     return hash;
   }
 
+  std::string program_name() override {
+    return "rubato-" + sha256_hex(os::RealFiles().read(os::own_program()).value_or("")).substr(0, 16);
+  }
+
   std::string put_program(const SshTarget& target) override {
-    SshRunner runner = runner_for(target);
-    std::string path;
-    world().runtime.run(program_into(world().world, runner, os::own_program(), path));
-    return path;
+    const std::string name = program_name();
+    upload(target, os::own_program(), "~/.rubato/bin/" + name, {});
+    Command command;
+    command.script = "cd ~/.rubato/bin && chmod 755 " + name + " && ln -sfn " + name +
+                     " rubato && echo \"$HOME/.rubato/bin/" + name + "\"";
+    return std::string(trim(run(target, std::move(command)).out));
   }
 
   std::vector<Outcome> run_all(std::vector<Errand> errands) override {

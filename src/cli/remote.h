@@ -25,6 +25,8 @@ class Remote {
                         provider::SyncOptions options) = 0;
   // Of a file or folder here; as provider::tree_hash.
   virtual std::string tree_hash(const std::string& path, provider::SyncOptions options) = 0;
+  // The name of our own program on other machines: it has a hash of it.
+  virtual std::string program_name() = 0;
   // Our own program, on the machine; its path there.
   virtual std::string put_program(const provider::SshTarget& target) = 0;
 

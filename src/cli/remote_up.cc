@@ -25,7 +25,7 @@ constexpr int kSshLost = 255;
 
 // What the head's machine has already. Standard input is the cluster file, $NAME its cluster, $PROGRAM the name of our
 // binary there, $KEY not empty when the head needs a key of its own.
-constexpr std::string_view kLookScript = R"(umask 077
+constexpr std::string_view kLookScript = R"sh(umask 077
 s=${XDG_STATE_HOME:-}; case $s in /*) ;; *) s=$HOME/.local/state ;; esac
 d=$s/rubato/clusters/$NAME
 mkdir -p "$d/incoming" "$d/ssh" && cat >"$d/incoming/new" && mv "$d/incoming/new" "$d/incoming/cluster.yaml" || exit 1
@@ -34,17 +34,20 @@ echo "folder $d"
 [ -r "$d/staging/manifest.json" ] && echo "staged $(sed -n 's/.*"hash": *"\([0-9a-f]*\)".*/\1/p' "$d/staging/manifest.json")"
 [ -n "$KEY" ] && [ ! -f "$d/ssh/id_ed25519" ] && ssh-keygen -q -t ed25519 -N '' -C "rubato-$NAME" -f "$d/ssh/id_ed25519" </dev/null
 [ -r "$d/ssh/id_ed25519.pub" ] && echo "key $(cat "$d/ssh/id_ed25519.pub")"
-exit 0)";
+exit 0)sh";
 
-constexpr std::string_view kAllowScript = R"(umask 077; mkdir -p ~/.ssh && touch ~/.ssh/authorized_keys || exit 1
+constexpr std::string_view kAllowScript = R"sh(umask 077; mkdir -p ~/.ssh && touch ~/.ssh/authorized_keys || exit 1
 grep -qxF "$KEY" ~/.ssh/authorized_keys && exit 0
 [ -s ~/.ssh/authorized_keys ] && [ -n "$(tail -c1 ~/.ssh/authorized_keys)" ] && echo >> ~/.ssh/authorized_keys
-printf '%s\n' "$KEY" >> ~/.ssh/authorized_keys)";
+printf '%s\n' "$KEY" >> ~/.ssh/authorized_keys)sh";
 
-constexpr std::string_view kForbidScript = R"(f=~/.ssh/authorized_keys; [ -f "$f" ] || exit 0
-umask 077; grep -vxF "$KEY" "$f" > "$f.rubato"; cat "$f.rubato" > "$f"; rm -f "$f.rubato")";
+constexpr std::string_view kForbidScript = R"sh(f=~/.ssh/authorized_keys; [ -f "$f" ] || exit 0
+umask 077; grep -vxF "$KEY" "$f" > "$f.rubato"; cat "$f.rubato" > "$f"; rm -f "$f.rubato")sh";
 
 std::string staged_name(const std::string& remote_path) { return sha256_hex(remote_path).substr(0, kStagedNameSize); }
+
+// Not the cluster's own lock: the head may be this very machine, and takes that one.
+ClusterPlace lock_of(const ClusterPlace& place) { return {place.name, place.folder + "/ssh"}; }
 
 Error failed_there(const std::string& what, const SshTarget& target, const CommandResult& result, std::string fix) {
   return Error(ErrorCode::kFailed,
@@ -67,7 +70,7 @@ class RemoteUpper {
 
   int run() {
     find_head();
-    const auto hold = take_folder(*tools_, shell_, place_, [this] { return api_->pause(kHoldLook); });
+    const auto hold = take_folder(*tools_, shell_, lock_of(place_), [this] { return api_->pause(kHoldLook); });
     known_ = read_remote(tools_->files(), place_);
     check_head_stays();
     head_ = known_.value_or(remote_from(wanted_.file, shell_.env));
@@ -89,18 +92,20 @@ class RemoteUpper {
  private:
   void find_head() const {
     if (wanted_.file.provider.head) return;
-    throw Error(ErrorCode::kUsage,
-                fmt::format("the provider '{}' cannot make the head's machine from here yet", wanted_.file.provider.type),
-                wanted_.file.place("provider.type"), "use provider: {type: local, head_ip: ..., worker_ips: [...]}");
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format("the provider '{}' cannot make the head's machine from here yet", wanted_.file.provider.type),
+        wanted_.file.place("provider.type"), "use provider: {type: local, head_ip: ..., worker_ips: [...]}");
   }
 
   void check_head_stays() const {
     if (!known_) return;
     const RemoteHead wanted = remote_from(wanted_.file, shell_.env);
     if (known_->host.host == wanted.host.host) return;
-    throw Error(ErrorCode::kConflict,
-                fmt::format("the head of '{}' is {}, the file says {}", place_.name, known_->host.host, wanted.host.host),
-                wanted_.file.place("provider.head"), fmt::format("run rubato down {} first", place_.name));
+    throw Error(
+        ErrorCode::kConflict,
+        fmt::format("the head of '{}' is {}, the file says {}", place_.name, known_->host.host, wanted.host.host),
+        wanted_.file.place("provider.head"), fmt::format("run rubato down {} first", place_.name));
   }
 
   void live(int step, const std::string& words) { line_.show(fmt::format("[{}/5] {}", step, words)); }
@@ -123,7 +128,8 @@ class RemoteUpper {
     command.env = {{"NAME", place_.name}, {"PROGRAM", remote_->program_name()}, {"KEY", has_workers() ? "1" : ""}};
     command.input = wanted_.text;
     const CommandResult result = remote_->run(target_, std::move(command));
-    if (!result.ok()) throw failed_there("looking around", target_, result, "is its disk full, or the home folder not writable?");
+    if (!result.ok())
+      throw failed_there("looking around", target_, result, "is its disk full, or the home folder not writable?");
     for (const std::string_view one : split(result.out, '\n')) {
       const auto parts = split_once(one, ' ');
       if (!parts) continue;
@@ -134,8 +140,9 @@ class RemoteUpper {
     }
     if (head_.folder.empty()) throw failed_there("looking around", target_, result, "what does its shell print?");
     if (has_workers() && public_key_.empty()) {
-      throw Error(ErrorCode::kUsage, fmt::format("{} has no ssh-keygen: the head needs a key for its workers", target_.host),
-                  "", "install openssh-client there");
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("{} has no ssh-keygen: the head needs a key for its workers", target_.host), "",
+                  "install openssh-client there");
     }
     if (!parsed_.has("dry-run")) write_remote(tools_->files(), place_, head_);
   }
@@ -186,8 +193,9 @@ class RemoteUpper {
     command.input = manifest.dump(2) + "\n";
     const CommandResult result = remote_->run(target_, std::move(command));
     if (!result.ok()) throw failed_there("writing the list of files", target_, result, "is its disk full?");
-    say(3, fmt::format("{} of file_mounts: {} on {}", sources.size() == 1 ? "1 path" : fmt::format("{} paths", sources.size()),
-                       "new contents", target_.host));
+    say(3, fmt::format("{} of file_mounts: {} on {}",
+                       sources.size() == 1 ? "1 path" : fmt::format("{} paths", sources.size()), "new contents",
+                       target_.host));
   }
 
   // The head starts nodes on its workers with a key that was made there and never leaves it.
@@ -212,8 +220,9 @@ class RemoteUpper {
         continue;
       }
       line_.clear();
-      const std::string why = outcomes[i].error ? outcomes[i].error->message
-                                                : failed_there("~/.ssh/authorized_keys", target_, *outcomes[i].result, "").message;
+      const std::string why = outcomes[i].error
+                                  ? outcomes[i].error->message
+                                  : failed_there("~/.ssh/authorized_keys", target_, *outcomes[i].result, "").message;
       shell_.err(fmt::format("note: {} does not let the head in yet: {}\n", missing[i].host, why));
     }
     say(4, fmt::format("the head's key is on {} of {} workers", done, missing.size()));
@@ -253,8 +262,8 @@ class RemoteUpper {
   }
 
   std::vector<std::string> words_there() const {
-    std::vector<std::string> words = {program_, "up", head_.folder + "/incoming/cluster.yaml", "--here",
-                                      "--said-file", wanted_.path};
+    std::vector<std::string> words = {program_, "up",          head_.folder + "/incoming/cluster.yaml",
+                                      "--here", "--said-file", wanted_.path};
     if (!files_hash_.empty()) words.insert(words.end(), {"--files-hash", files_hash_});
     for (const char* flag : {"yes", "dry-run", "no-restart", "restart-only", "json"}) {
       if (parsed_.has(flag)) words.push_back(fmt::format("--{}", flag));
@@ -340,7 +349,7 @@ class RemoteDowner {
         api_(shell.open_api(target.place)) {}
 
   int run() {
-    const auto hold = take_folder(*tools_, shell_, target_.place, [this] { return api_->pause(kHoldLook); });
+    const auto hold = take_folder(*tools_, shell_, lock_of(target_.place), [this] { return api_->pause(kHoldLook); });
     const auto known = read_remote(tools_->files(), target_.place);
     if (!known) {
       shell_.err(fmt::format("'{}' is not running\n", target_.place.name));

@@ -127,8 +127,8 @@ class Syncer {
     // By way of the host: a container has no door of its own.
     const std::string between = "~/.rubato/rsync/" + std::filesystem::path(one.source).filename().string();
     remote.upload(way, one.source, between, one.options);
-    copy_between(remote, way, *inside, provider::quote_path(between),
-                 shell_quote(inside->name + ":" + one.target), std::filesystem::is_directory(one.source));
+    copy_between(remote, way, *inside, provider::quote_path(between), shell_quote(inside->name + ":" + one.target),
+                 std::filesystem::is_directory(one.source));
   }
 
   void fetch(Remote& remote, const SshTarget& way, const Transfer& one) {
@@ -151,9 +151,8 @@ class Syncer {
     command.timeout = 600s;
     const provider::CommandResult result = remote.run(way, std::move(command));
     if (result.ok()) return;
-    throw Error(ErrorCode::kFailed,
-                fmt::format("{} cp on {} ended with {}{}", tool, way.host, result.exit_code,
-                            provider::last_words(result)));
+    throw Error(ErrorCode::kFailed, fmt::format("{} cp on {} ended with {}{}", tool, way.host, result.exit_code,
+                                                provider::last_words(result)));
   }
 
   // A cluster of this machine: the same with cp, for there is nobody to ask.
@@ -164,7 +163,8 @@ class Syncer {
       const std::string target = absolute_here(expand_home(one.target, shell_.env));
       std::error_code error;
       const bool folder = std::filesystem::is_directory(source, error);
-      const std::string parent = folder || target.ends_with('/') ? target : std::filesystem::path(target).parent_path();
+      const std::string parent =
+          folder || target.ends_with('/') ? target : std::filesystem::path(target).parent_path().string();
       std::filesystem::create_directories(parent, error);
       const int code = remote->in_front({"cp", "-a", "--", folder ? source + "/." : source, target});
       if (code != 0) return code;

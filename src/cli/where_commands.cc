@@ -109,7 +109,9 @@ int clusters_command(const ParsedCommand& parsed, const Shell& shell) {
     if (one.asked) list.back().update({{"nodes", one.nodes}, {"nodes_up", one.up}, {"jobs", one.jobs}});
     const bool up = one.state == "up";
     table.add({{one.name, Hue::kCyan},
-               {one.state, up ? Hue::kGreen : one.state == "down" ? Hue::kDim : Hue::kRed},
+               {one.state, up                    ? Hue::kGreen
+                           : one.state == "down" ? Hue::kDim
+                                                 : Hue::kRed},
                {one.asked ? fmt::format("{}/{} up", one.up, one.nodes) : "-"},
                {one.asked ? fmt::format("{}", one.jobs) : "-"},
                {one.where}});
