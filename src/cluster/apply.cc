@@ -110,8 +110,10 @@ struct Applier {
   void operator()(const ClusterConfigured& e) {
     state.spec = e.spec;
     state.spec_text = e.text;
+    state.no_restart = e.no_restart;
     state.shutting_down = false;
     state.health.clear();
+    for (auto& [id, node] : state.nodes) node.restart = node.restart || e.restart;
   }
   void operator()(const ShutdownRequested&) { state.shutting_down = true; }
 
@@ -123,12 +125,45 @@ struct Applier {
     node.requested = node.since = time;
     node.changed = offset;
     node.reason = e.why;
+    node.runtime = e.runtime;
+    node.head = e.head;
     state.nodes[e.node] = node;
-    ++state.next_node[e.type];
+    if (!e.head) ++state.next_node[e.type];
+  }
+  void operator()(const NodeStepped& e) {
+    Node* node = node_at(state, e.node);
+    if (!node) return;
+    node->step = e.step;
+    node->detail = e.detail;
+    node->step_since = time;
+  }
+  void operator()(const NodeUpdating& e) {
+    Node* node = node_at(state, e.node);
+    if (!node || node->phase == NodePhase::kLost || node->phase == NodePhase::kRemoving) return;
+    drop_workers(*node);
+    node->runtime = e.runtime;
+    node->refreshing.clear();
+    node->update = false;
+    if (!node->agent.value.empty()) node->retired = node->agent;
+    node->agent = {};
+    move(*node, NodePhase::kRequested, e.why);
+  }
+  void operator()(const NodeRefreshing& e) {
+    if (Node* node = node_at(state, e.node)) node->refreshing = e.runtime;
+  }
+  void operator()(const NodeRefreshed& e) {
+    Node* node = node_at(state, e.node);
+    if (!node || node->refreshing != e.runtime) return;
+    // One that failed is not tried again until the next configuration: its work goes on with what is there.
+    node->refreshing.clear();
+    node->runtime = e.runtime;
+    node->reason = e.error;
   }
   void operator()(const NodeCreated& e) {
     Node* node = node_at(state, e.node);
-    if (node && node->phase == NodePhase::kRequested) move(*node, NodePhase::kStarting, "");
+    if (!node || node->phase != NodePhase::kRequested || node->runtime != e.runtime) return;
+    node->restart = false;
+    move(*node, NodePhase::kStarting, "");
   }
   void operator()(const NodeFailed& e) {
     if (Node* node = node_at(state, e.node)) lose(*node, e.error, true);
@@ -152,7 +187,9 @@ struct Applier {
   }
   void operator()(const NodeDraining& e) {
     Node* node = node_at(state, e.node);
-    if (node && node->phase != NodePhase::kRemoving) move(*node, NodePhase::kDraining, e.reason);
+    if (!node || node->phase == NodePhase::kRemoving) return;
+    node->update = e.update;
+    move(*node, NodePhase::kDraining, e.reason);
   }
   void operator()(const NodeRemoving& e) {
     if (Node* node = node_at(state, e.node)) {

@@ -14,10 +14,12 @@ namespace {
 
 // In the order of the variant.
 constexpr std::array<std::string_view, std::variant_size_v<Event>> kTypeNames = {
-    "head-started", "cluster-configured", "shutdown-requested", "node-requested", "node-created", "node-failed",
-    "node-joined",  "node-lost",          "node-draining",      "node-removing",  "node-gone",    "job-submitted",
-    "job-held",     "job-placed",         "restart-charged",    "job-started",    "seat-failed",  "seat-done",
-    "seat-vacated", "checkpoint-missed",  "job-stopping",       "job-ended"};
+    "head-started",  "cluster-configured", "shutdown-requested", "node-requested",    "node-created",
+    "node-failed",   "node-joined",        "node-lost",          "node-draining",     "node-removing",
+    "node-gone",     "node-stepped",       "node-updating",      "node-refreshing",   "node-refreshed",
+    "job-submitted", "job-held",           "job-placed",         "restart-charged",   "job-started",
+    "seat-failed",   "seat-done",          "seat-vacated",       "checkpoint-missed", "job-stopping",
+    "job-ended"};
 
 template <size_t I = 0>
 Event event_of_type(std::string_view type) {
@@ -69,6 +71,19 @@ struct Describer {
   }
   std::string operator()(const NodeRemoving& e) const {
     return fmt::format("node {} is removed{}", e.node.value, because(e.reason));
+  }
+  std::string operator()(const NodeStepped& e) const {
+    return fmt::format("node {}: {}{}", e.node.value, e.step, because(e.detail));
+  }
+  std::string operator()(const NodeUpdating& e) const {
+    return fmt::format("node {} is updated{}", e.node.value, because(e.why));
+  }
+  std::string operator()(const NodeRefreshing& e) const {
+    return fmt::format("node {} is updated beside its work", e.node.value);
+  }
+  std::string operator()(const NodeRefreshed& e) const {
+    return e.error.empty() ? fmt::format("node {} is up to date", e.node.value)
+                           : fmt::format("node {} could not be updated: {}", e.node.value, e.error);
   }
   std::string operator()(const NodeGone& e) const { return fmt::format("node {} is gone", e.node.value); }
   std::string operator()(const JobSubmitted& e) const {

@@ -48,7 +48,9 @@ struct HeadStarted {
 };
 struct ClusterConfigured {
   ClusterSpec spec;
-  std::string text;  // the file, as it was given
+  std::string text;         // the file, as it was given
+  bool no_restart = false;  // what changes on a node is put there beside its work
+  bool restart = false;     // every node's agent starts anew, whether or not something changed
 };
 struct ShutdownRequested {};
 
@@ -58,9 +60,31 @@ struct NodeRequested {
   std::string type;
   std::string hash;  // launch_hash
   std::string why;
+  std::string runtime;  // runtime_hash
+  bool head = false;    // the head's own machine
+};
+struct NodeStepped {  // how far the provider is with it
+  NodeId node;
+  std::string step;  // "reachable", "files", "initialization", "setup", "agent"
+  std::string detail;
+};
+struct NodeUpdating {  // decided: its machine is brought to another runtime, then its agent starts anew
+  NodeId node;
+  std::string runtime;
+  std::string why;
+};
+struct NodeRefreshing {  // decided: the same while its agent and workers go on
+  NodeId node;
+  std::string runtime;
+};
+struct NodeRefreshed {
+  NodeId node;
+  std::string runtime;
+  std::string error;  // empty: it worked
 };
 struct NodeCreated {
   NodeId node;
+  std::string runtime;  // what was put there
 };
 struct NodeFailed {  // the provider could not make it
   NodeId node;
@@ -79,6 +103,7 @@ struct NodeLost {
 struct NodeDraining {
   NodeId node;
   std::string reason;
+  bool update = false;  // to be updated when it is empty, not removed
 };
 struct NodeRemoving {
   NodeId node;
@@ -155,10 +180,10 @@ struct JobEnded {
   std::string reason;
 };
 
-using Event =
-    std::variant<HeadStarted, ClusterConfigured, ShutdownRequested, NodeRequested, NodeCreated, NodeFailed, NodeJoined,
-                 NodeLost, NodeDraining, NodeRemoving, NodeGone, JobSubmitted, JobHeld, JobPlaced, RestartCharged,
-                 JobStarted, SeatFailed, SeatDone, SeatVacated, CheckpointMissed, JobStopping, JobEnded>;
+using Event = std::variant<HeadStarted, ClusterConfigured, ShutdownRequested, NodeRequested, NodeCreated, NodeFailed,
+                           NodeJoined, NodeLost, NodeDraining, NodeRemoving, NodeGone, NodeStepped, NodeUpdating,
+                           NodeRefreshing, NodeRefreshed, JobSubmitted, JobHeld, JobPlaced, RestartCharged, JobStarted,
+                           SeatFailed, SeatDone, SeatVacated, CheckpointMissed, JobStopping, JobEnded>;
 
 struct Record {
   uint64_t offset = 0;

@@ -67,6 +67,8 @@ template <class Io>
 void fields(Io& io, ClusterConfigured& e) {
   io("spec", e.spec);
   io("text", e.text);
+  io("no_restart", e.no_restart);
+  io("restart", e.restart);
 }
 template <class Io>
 void fields(Io&, ShutdownRequested&) {}
@@ -76,10 +78,36 @@ void fields(Io& io, NodeRequested& e) {
   io("node_type", e.type);
   io("hash", e.hash);
   io("why", e.why);
+  io("runtime", e.runtime);
+  io("head", e.head);
+}
+template <class Io>
+void fields(Io& io, NodeStepped& e) {
+  io("node", e.node);
+  io("step", e.step);
+  io("detail", e.detail);
+}
+template <class Io>
+void fields(Io& io, NodeUpdating& e) {
+  io("node", e.node);
+  io("runtime", e.runtime);
+  io("why", e.why);
+}
+template <class Io>
+void fields(Io& io, NodeRefreshing& e) {
+  io("node", e.node);
+  io("runtime", e.runtime);
+}
+template <class Io>
+void fields(Io& io, NodeRefreshed& e) {
+  io("node", e.node);
+  io("runtime", e.runtime);
+  io("error", e.error);
 }
 template <class Io>
 void fields(Io& io, NodeCreated& e) {
   io("node", e.node);
+  io("runtime", e.runtime);
 }
 template <class Io>
 void fields(Io& io, NodeFailed& e) {
@@ -102,6 +130,7 @@ template <class Io>
 void fields(Io& io, NodeDraining& e) {
   io("node", e.node);
   io("reason", e.reason);
+  io("update", e.update);
 }
 template <class Io>
 void fields(Io& io, NodeRemoving& e) {

@@ -16,21 +16,29 @@ using Json = nlohmann::json;
 // One record of each type with every field set: the format, as journals on disks have it.
 const std::vector<std::string> kRecords = {
     R"({"v":1,"t":1700000000000001,"type":"head-started","epoch":3,"version":"0.3.0","pid":41})",
-    R"({"v":1,"t":2,"type":"cluster-configured","text":"cluster_name: c","spec":{"name":"c","provider":"local",
-        "isolation":"netns","max_workers":9,"max_where":"c.yaml:1:2","types":[{"name":"small","resources":{"CPU":1.5},
-        "min_workers":1,"max_workers":4,"resources_where":"c.yaml:5:1","min_where":"c.yaml:6:1",
-        "max_where":"c.yaml:7:1"}]}})",
+    R"({"v":1,"t":2,"type":"cluster-configured","text":"cluster_name: c","no_restart":true,"restart":true,
+        "spec":{"name":"c","provider":"external","isolation":"netns","max_workers":9,"max_where":"c.yaml:1:2",
+        "head_type":"small","head_runtime":"0a","scaling":{"upscaling_speed":2.0,"idle_timeout_us":60000000,
+        "initial_workers":1,"target_utilization":0.5,"aggressive":true},"types":[{"name":"small",
+        "resources":{"CPU":1.5},"min_workers":1,"max_workers":4,"resources_where":"c.yaml:5:1",
+        "min_where":"c.yaml:6:1","max_where":"c.yaml:7:1","idle_timeout_us":1000000,"priority":3,
+        "offerings":[{"zone":"z","market":"spot","price_per_hour":0.5}],"made_from":"0b","runtime":"0c"}]}})",
     R"({"v":1,"t":3,"type":"shutdown-requested"})",
-    R"({"v":1,"t":4,"type":"node-requested","node":"small-1","node_type":"small","hash":"00ff","why":"min_workers"})",
-    R"({"v":1,"t":5,"type":"node-created","node":"small-1"})",
+    R"({"v":1,"t":4,"type":"node-requested","node":"small-1","node_type":"small","hash":"00ff","why":"min_workers",
+        "runtime":"0c","head":true})",
+    R"({"v":1,"t":5,"type":"node-created","node":"small-1","runtime":"0c"})",
     R"({"v":1,"t":6,"type":"node-failed","node":"small-1","error":"no room"})",
     R"({"v":1,"t":7,"type":"node-joined","node":"small-1","agent":"a1","resources":{"CPU":2,"memory":4096},
         "info":{"agent":"a1","host":"h","machine":"m","address":"127.0.1.1","addresses":["10.0.0.1"],"peer_port":7,
         "nproc":2,"role":"r"}})",
     R"({"v":1,"t":8,"type":"node-lost","node":"small-1","reason":"silent"})",
-    R"({"v":1,"t":9,"type":"node-draining","node":"small-1","reason":"asked"})",
+    R"({"v":1,"t":9,"type":"node-draining","node":"small-1","reason":"asked","update":true})",
     R"({"v":1,"t":10,"type":"node-removing","node":"small-1","reason":"idle"})",
     R"({"v":1,"t":11,"type":"node-gone","node":"small-1"})",
+    R"({"v":1,"t":11,"type":"node-stepped","node":"small-1","step":"setup","detail":"pip install x"})",
+    R"({"v":1,"t":11,"type":"node-updating","node":"small-1","runtime":"0d","why":"files"})",
+    R"({"v":1,"t":11,"type":"node-refreshing","node":"small-1","runtime":"0d"})",
+    R"({"v":1,"t":11,"type":"node-refreshed","node":"small-1","runtime":"0d","error":"no network"})",
     R"({"v":1,"t":12,"type":"job-submitted","job":"j-1","request_id":"r1","rerun_of":"j-0","spec":{"name":"train",
         "kind":"module","program":"pkg.train","args":["-x"],"python":"/usr/bin/python3","prewarm":["torch"],
         "env":{"A":"b"},"package":"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
@@ -51,6 +59,16 @@ const std::vector<std::string> kRecords = {
     R"({"v":1,"t":21,"type":"job-stopping","job":"j-1","failed":true,"reason":"timeout"})",
     R"({"v":1,"t":22,"type":"job-ended","job":"j-1","result":2,"reason":"asked"})",
 };
+
+// As the version before wrote them.
+TEST(EventCodec, ReadsOlderRecords) {
+  const Record made = decode(1, R"({"v":1,"t":5,"type":"node-created","node":"small-1"})");
+  EXPECT_EQ(std::get<NodeCreated>(made.event).runtime, "");
+  const Record configured = decode(2, R"({"v":1,"t":2,"type":"cluster-configured","text":"t","spec":{"name":"c",
+      "provider":"local","isolation":"none","max_workers":9,"max_where":"c.yaml:1:2","types":[{"name":"small",
+      "resources":{"CPU":1},"min_workers":1,"max_workers":4,"resources_where":"","min_where":"","max_where":""}]}})");
+  EXPECT_EQ(std::get<ClusterConfigured>(configured.event).spec.types.at("small").max_workers, 4);
+}
 
 TEST(EventCodec, KeepsEveryFieldOfEveryRecord) {
   std::set<std::string> types;

@@ -19,6 +19,15 @@ void fields(Io& io, Node& n) {
   io("agent", n.agent);
   io("info", n.info);
   io("resources", n.resources);
+  io("head", n.head);
+  io("runtime", n.runtime);
+  io("refreshing", n.refreshing);
+  io("update", n.update);
+  io("restart", n.restart);
+  io("retired", n.retired);
+  io("step", n.step);
+  io("detail", n.detail);
+  io("step_since", n.step_since);
 }
 
 template <class Io>
@@ -74,6 +83,7 @@ void fields(Io& io, State& s) {
   io("head_since", s.head_since);
   io("spec", s.spec);
   io("spec_text", s.spec_text);
+  io("no_restart", s.no_restart);
   io("shutting_down", s.shutting_down);
   io("nodes", s.nodes);
   io("next_node", s.next_node);

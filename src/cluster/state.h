@@ -2,7 +2,9 @@
 //
 // A node:
 //   REQUESTED --created--> STARTING --joined--> UP --drained--> DRAINING --empty--> REMOVING --gone--> (forgotten)
-//       |                     |                  |                 |                   ^
+//       ^                     |                  |                 |                   ^
+//       |<-----------------updated---------------+-----------------+                   |
+//       |                     |                  |                 |                   |
 //       +------failed---------+-------lost-------+-----------------+----> LOST --------+
 //
 // A job:
@@ -40,6 +42,14 @@ struct Node {
   AgentId agent;
   elastic::MemberInfo info;
   Resources resources;
+  bool head = false;         // of the head's own machine: it goes last
+  std::string runtime;       // what is on it, or is being put there
+  std::string refreshing;    // what is being put there beside its work
+  bool update = false;       // it drains to be updated
+  bool restart = false;      // its agent is to start anew
+  AgentId retired;           // the agent from before an update: it may not join again
+  std::string step, detail;  // how far the provider is
+  WallTime step_since{};
 
   bool usable() const { return phase == NodePhase::kUp; }
 };
@@ -110,6 +120,7 @@ struct State {
 
   std::optional<ClusterSpec> spec;
   std::string spec_text;
+  bool no_restart = false;  // of the last configuration
   bool shutting_down = false;
 
   std::map<NodeId, Node> nodes;

@@ -198,7 +198,7 @@ Task<ServerReply> Api::configure(Call call) {
   const json body = parse_body(call.request);
   const std::string text = field<std::string>(body, "text", "");
   const std::string file = field<std::string>(body, "file", "cluster.yaml");
-  const ClusterSpec spec = read_cluster_spec(text, file);
+  const ClusterSpec spec = read_cluster_spec(text, file, field<std::string>(body, "files_hash", ""));
   const State& state = *co_await controller_.settled();
   if (state.spec && state.spec->name != spec.name) {
     throw Error(ErrorCode::kConflict,
@@ -213,14 +213,16 @@ Task<ServerReply> Api::configure(Call call) {
     changes.push_back(
         {{"action", change.action}, {"node_type", change.type}, {"count", change.count}, {"why", change.why}});
   }
-  int wanted = 0;
+  int wanted = spec.head_type.empty() ? 0 : 1;
   for (const auto& [name, type] : spec.types) wanted += type.min_workers;
   if (wanted > static_cast<int>(kNodeMax))
     throw Error(ErrorCode::kUsage, fmt::format("{} nodes are more than a head can lead", wanted));
-  const bool unchanged = state.spec && *state.spec == spec && !state.shutting_down;
+  const bool restart = field<bool>(body, "restart", false);
+  const bool same = state.spec && *state.spec == spec && state.spec_text == text;
+  const bool unchanged = same && !state.shutting_down && !restart;
   if (field<bool>(body, "apply", true) && !unchanged) {
     std::vector<cluster::Event> events;
-    events.emplace_back(cluster::ClusterConfigured{spec, text});
+    events.emplace_back(cluster::ClusterConfigured{spec, text, field<bool>(body, "no_restart", false), restart});
     co_await controller_.submit(std::move(events));
   }
   co_return reply({{"changes", std::move(changes)}, {"wanted_nodes", wanted}});

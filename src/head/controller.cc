@@ -248,6 +248,7 @@ std::optional<std::string> Controller::refuse(const elastic::Hello& hello) {
   if (node.phase == NodePhase::kLost || node.phase == NodePhase::kRemoving) {
     return fmt::format("node '{}' was given up: {}", hello.node.value, node.reason);
   }
+  if (node.retired == hello.agent) return fmt::format("node '{}' is being updated", hello.node.value);
   if (!node.agent.value.empty() && node.agent != hello.agent)
     return fmt::format("another agent has joined as node '{}'", hello.node.value);
   return std::nullopt;

@@ -70,7 +70,11 @@ json node_document(const State& state, const Node& node, WallTime now) {
   }
   return {{"id", node.id.value},
           {"type", node.type},
+          {"head", node.head},
           {"phase", to_string(node.phase)},
+          {"step", node.step},
+          {"detail", node.detail},
+          {"updating", !node.refreshing.empty()},
           {"since", format_time(node.since)},
           {"age_s", to_seconds(std::max<Duration>(0s, now - node.requested))},
           {"address", node.info.address},

@@ -7,6 +7,8 @@ using cluster::NodePhase;
 namespace {
 constexpr Duration kRemoveAgain = 1s;
 constexpr Duration kCreateMax = 120s;
+// Machines are set up by commands of people, which have deadlines of their own.
+constexpr Duration kSetupMax = 4h;
 constexpr Duration kRemoveMax = 60s;
 
 Task<bool> completed(Task<void> task) {
@@ -29,41 +31,78 @@ void Machines::follow(const cluster::State& state) {
     const auto it = state.nodes.find(id);
     return it != state.nodes.end() && it->second.phase == phase;
   };
-  std::erase_if(created_, [&](const NodeId& id) { return !in_phase(id, NodePhase::kRequested); });
+  std::erase_if(created_, [&](const auto& made) {
+    return !in_phase(made.first, NodePhase::kRequested) || state.nodes.at(made.first).runtime != made.second;
+  });
   std::erase_if(removed_, [&](const NodeId& id) { return !in_phase(id, NodePhase::kRemoving); });
   for (const auto& [id, node] : state.nodes) {
     if (node.phase == NodePhase::kRequested && state.spec && state.spec->types.contains(node.type) &&
         !created_.contains(id) && creating_.insert(id).second) {
-      provider::NodeOrder order;
-      order.node = id;
-      order.type = state.spec->types.at(node.type);
-      order.isolation = state.spec->isolation;
-      order.head = head_;
-      scope_.spawn(create(std::move(order)));
+      scope_.spawn(create(order_for(state, node)));
+    }
+    if (!node.refreshing.empty() && node.usable() && state.spec && state.spec->types.contains(node.type) &&
+        refreshing_.insert(id).second) {
+      provider::NodeOrder order = order_for(state, node);
+      order.runtime = node.refreshing;
+      order.keep_running = true;
+      scope_.spawn(refresh(std::move(order)));
     }
     // A call to create is finished first: the provider need not cope with both at once.
-    if (node.phase == NodePhase::kRemoving && !creating_.contains(id) && !removed_.contains(id) &&
-        removing_.insert(id).second)
+    if (node.phase == NodePhase::kRemoving && !creating_.contains(id) && !refreshing_.contains(id) &&
+        !removed_.contains(id) && removing_.insert(id).second)
       scope_.spawn(remove(id));
   }
 }
 
-Task<void> Machines::create(provider::NodeOrder order) {
+provider::NodeOrder Machines::order_for(const cluster::State& state, const cluster::Node& node) {
+  provider::NodeOrder order;
+  order.node = node.id;
+  order.type = state.spec->types.at(node.type);
+  order.isolation = state.spec->isolation;
+  order.head = head_;
+  order.of_head = node.head;
+  order.runtime = node.runtime;
+  order.text = state.spec_text;
+  // After an update the agent from before may still run.
+  order.restart = node.restart || !node.retired.value.empty();
+  order.on_step = [this, id = node.id](std::string step, std::string detail) {
+    tell_(cluster::NodeStepped{id, std::move(step), std::move(detail)});
+  };
+  return order;
+}
+
+Task<std::string> Machines::made(provider::NodeOrder order) {
   const NodeId node = order.node;
+  const Duration limit = order.runtime.empty() ? kCreateMax : kSetupMax;
   std::string failure;
   try {
     Task<bool> made = completed(provider_.create(std::move(order)));
-    const Instant deadline = world_.clock.now() + kCreateMax;
+    const Instant deadline = world_.clock.now() + limit;
     if (!co_await with_deadline(world_.clock.loop(), deadline, std::move(made)))
       failure = "the provider did not answer in time";
   } catch (const Error& error) {
     failure = error.message;
     log_.warning("node not created", {{"node", node.value}, {"error", error.message}});
   }
+  co_return failure;
+}
+
+Task<void> Machines::refresh(provider::NodeOrder order) {
+  const NodeId node = order.node;
+  const std::string runtime = order.runtime;
+  const std::string failure = co_await made(std::move(order));
+  refreshing_.erase(node);
+  tell_(cluster::NodeRefreshed{node, runtime, failure});
+}
+
+Task<void> Machines::create(provider::NodeOrder order) {
+  const NodeId node = order.node;
+  const std::string runtime = order.runtime;
+  const std::string failure = co_await made(std::move(order));
   creating_.erase(node);
-  created_.insert(node);
+  created_[node] = runtime;
   if (failure.empty()) {
-    tell_(cluster::NodeCreated{node});
+    tell_(cluster::NodeCreated{node, runtime});
   } else {
     tell_(cluster::NodeFailed{node, failure});
   }

@@ -25,6 +25,9 @@ class Machines {
 
  private:
   Task<void> create(provider::NodeOrder order);
+  Task<void> refresh(provider::NodeOrder order);
+  Task<std::string> made(provider::NodeOrder order);  // what went wrong; empty: nothing
+  provider::NodeOrder order_for(const cluster::State& state, const cluster::Node& node);
   Task<void> remove(NodeId node);
 
   World& world_;
@@ -32,8 +35,10 @@ class Machines {
   Endpoint head_;
   Log log_;
   std::function<void(cluster::Event)> tell_;
-  std::set<NodeId> creating_, removing_;  // calls under way
-  std::set<NodeId> created_, removed_;    // told, and not yet in the state: no reason to call again
+  std::set<NodeId> creating_, removing_, refreshing_;  // calls under way
+  // Told, and not yet in the state: no reason to call again.
+  std::map<NodeId, std::string> created_;  // with their runtimes
+  std::set<NodeId> removed_;
   Scope scope_;
 };
 

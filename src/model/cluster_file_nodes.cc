@@ -204,8 +204,9 @@ class NodesReader {
   void read_type(const Yaml::Entry& entry) {
     const std::string name = entry.key.as_string();
     if (!valid_type_name(name)) {
-      findings_.error(entry.key, fmt::format("'{}' is not a name for a node type", name),
-                      fmt::format("use up to {} letters, digits and ._-; the first one a letter or digit", kTypeNameMax));
+      findings_.error(
+          entry.key, fmt::format("'{}' is not a name for a node type", name),
+          fmt::format("use up to {} letters, digits and ._-; the first one a letter or digit", kTypeNameMax));
       return;
     }
     reading_.places.emplace("node_types." + name, entry.key.where());

@@ -112,8 +112,10 @@ json to_json(const NodeType& type) {
 }
 
 json to_json(const Scaling& scaling) {
-  return {{"upscaling_speed", scaling.upscaling_speed},       {"idle_timeout_us", scaling.idle_timeout.count()},
-          {"initial_workers", scaling.initial_workers},       {"target_utilization", scaling.target_utilization},
+  return {{"upscaling_speed", scaling.upscaling_speed},
+          {"idle_timeout_us", scaling.idle_timeout.count()},
+          {"initial_workers", scaling.initial_workers},
+          {"target_utilization", scaling.target_utilization},
           {"aggressive", scaling.aggressive}};
 }
 
@@ -231,15 +233,9 @@ available_node_types:
 json to_json(const ClusterSpec& spec) {
   json types = json::array();
   for (const auto& [name, type] : spec.types) types.push_back(to_json(type));
-  return {{"name", spec.name},
-          {"provider", spec.provider},
-          {"isolation", to_string(spec.isolation)},
-          {"head_type", spec.head_type},
-          {"head_runtime", spec.head_runtime},
-          {"max_workers", spec.max_workers},
-          {"max_where", spec.max_where},
-          {"scaling", to_json(spec.scaling)},
-          {"types", std::move(types)}};
+  return {{"name", spec.name},           {"provider", spec.provider},         {"isolation", to_string(spec.isolation)},
+          {"head_type", spec.head_type}, {"head_runtime", spec.head_runtime}, {"max_workers", spec.max_workers},
+          {"max_where", spec.max_where}, {"scaling", to_json(spec.scaling)},  {"types", std::move(types)}};
 }
 
 ClusterSpec cluster_spec_from_json(const json& object) {

@@ -105,8 +105,8 @@ TEST(ClusterSpec, ErrorsPointAtTheWord) {
       {"provider: {type: local}\n", "no node types", "c.yaml:1:1", "node_types"},
       {"provider: {type: local}\navailable_node_types: {}\n", "no node types", "c.yaml:1:1", ""},
       {"cluster_name: My Lab\nprovider: {type: local}\n", "'My Lab' is not a name", "c.yaml:1:15", "letters"},
-      {"provider: {type: local}\navailable_node_typs: {a: {}}\n", "unknown key \"available_node_typs\"",
-       "c.yaml:2:1", "available_node_types"},
+      {"provider: {type: local}\navailable_node_typs: {a: {}}\n", "unknown key \"available_node_typs\"", "c.yaml:2:1",
+       "available_node_types"},
   };
   for (const Bad& bad : cases) {
     const Error error = refused(bad.text);

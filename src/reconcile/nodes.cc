@@ -12,8 +12,10 @@ using cluster::Node;
 using cluster::NodeDraining;
 using cluster::NodeLost;
 using cluster::NodePhase;
+using cluster::NodeRefreshing;
 using cluster::NodeRemoving;
 using cluster::NodeRequested;
+using cluster::NodeUpdating;
 using cluster::State;
 using cluster::Wake;
 
@@ -27,14 +29,42 @@ bool is_idle(const State& state, const NodeId& node) { return !state.jobs_on.con
 
 // A node that is no longer wanted: one with workers drains first.
 Event dismiss(const State& state, const Node& node, const std::string& why) {
-  if (node.phase == NodePhase::kUp && !is_idle(state, node.id)) return NodeDraining{node.id, why};
+  const bool works = node.phase == NodePhase::kUp || node.phase == NodePhase::kDraining;
+  if (works && !is_idle(state, node.id)) return NodeDraining{node.id, why};
   return NodeRemoving{node.id, why};
+}
+
+// Empty when its type is not wanted any more: such a node goes.
+std::string wanted_runtime(const State& state, const Node& node) {
+  if (!state.spec) return "";
+  const auto type = state.spec->types.find(node.type);
+  return type == state.spec->types.end() ? "" : runtime_hash(*state.spec, type->second, node.head);
+}
+
+// What is to be done with a node whose machine is right and whose files, commands or container are not.
+std::optional<Event> update(const State& state, const Node& node) {
+  const std::string wanted = wanted_runtime(state, node);
+  if (node.runtime == wanted && !node.restart) return std::nullopt;
+  const std::string why = node.runtime == wanted ? "a restart was asked for" : "its files or commands have changed";
+  if (node.phase != NodePhase::kUp) {
+    // Whatever was begun for the older one is begun anew.
+    return node.runtime == wanted ? std::nullopt : std::optional<Event>(NodeUpdating{node.id, wanted, why});
+  }
+  if (state.no_restart) {
+    if (node.runtime == wanted || node.refreshing == wanted) return std::nullopt;
+    return NodeRefreshing{node.id, wanted};
+  }
+  if (is_idle(state, node.id)) return NodeUpdating{node.id, wanted, why};
+  return NodeDraining{node.id, why, true};
 }
 
 // The steps that a single node takes whatever is wanted.
 std::optional<Event> advance_node(const State& state, const Node& node, WallTime now, Wake& wake) {
   if (node.phase == NodePhase::kLost) return NodeRemoving{node.id, node.reason};
-  if (node.phase == NodePhase::kDraining && is_idle(state, node.id)) return NodeRemoving{node.id, node.reason};
+  if (node.phase == NodePhase::kDraining && is_idle(state, node.id)) {
+    if (!node.update || state.shutting_down) return NodeRemoving{node.id, node.reason};
+    return NodeUpdating{node.id, wanted_runtime(state, node), node.reason};
+  }
   if (node.phase == NodePhase::kStarting) {
     const WallTime deadline = later(node.since, kJoinMax);
     if (now >= deadline)
@@ -47,9 +77,31 @@ std::optional<Event> advance_node(const State& state, const Node& node, WallTime
 std::vector<const Node*> of_type(const State& state, const std::string& type, const std::string& hash) {
   std::vector<const Node*> nodes;
   for (const auto& [id, node] : state.nodes) {
-    if (node.type == type && node.hash == hash && coming_or_up(node)) nodes.push_back(&node);
+    const bool there = coming_or_up(node) || (node.phase == NodePhase::kDraining && node.update);
+    if (!node.head && node.type == type && node.hash == hash && there) nodes.push_back(&node);
   }
   return nodes;
+}
+
+bool backs_off(const State& state, const std::string& type, WallTime now, Wake& wake) {
+  const auto health = state.health.find(type);
+  if (health == state.health.end() || health->second.failures == 0 || now >= health->second.not_before) return false;
+  wake.by(health->second.not_before);
+  return true;
+}
+
+void reconcile_head(const State& state, WallTime now, Wake& wake, std::vector<Event>& events) {
+  const auto type = state.spec->types.find(state.spec->head_type);
+  if (type == state.spec->types.end() || state.nodes.contains(NodeId{kHeadNode})) return;
+  if (backs_off(state, type->first, now, wake)) return;
+  NodeRequested request;
+  request.node = NodeId{kHeadNode};
+  request.type = type->first;
+  request.hash = launch_hash(*state.spec, type->second);
+  request.runtime = state.spec->head_runtime;
+  request.head = true;
+  request.why = "the head's machine is a node too";
+  events.emplace_back(std::move(request));
 }
 
 void reconcile_type(const State& state, const NodeType& type, WallTime now, Wake& wake, std::vector<Event>& events) {
@@ -69,21 +121,27 @@ void reconcile_type(const State& state, const NodeType& type, WallTime now, Wake
     return;
   }
   if (have == type.min_workers) return;
-  const auto health = state.health.find(type.name);
-  if (health != state.health.end() && health->second.failures > 0 && now < health->second.not_before) {
-    wake.by(health->second.not_before);
-    return;
-  }
+  if (backs_off(state, type.name, now, wake)) return;
   const auto counter = state.next_node.find(type.name);
   uint64_t next = counter == state.next_node.end() ? 0 : counter->second;
   for (int i = have; i < type.min_workers; ++i) {
     NodeRequested request;
-    request.node = NodeId{fmt::format("{}-{}", type.name, ++next)};
+    request.node = NodeId{fmt::format("{}-{}", node_stem(type), ++next)};
     request.type = type.name;
     request.hash = hash;
+    request.runtime = type.runtime;
     request.why = fmt::format("min_workers of '{}' is {}", type.name, type.min_workers);
     events.emplace_back(std::move(request));
   }
+}
+
+int to_update(const State& state, const ClusterSpec& next, const NodeType& type) {
+  const std::string hash = launch_hash(next, type);
+  return static_cast<int>(std::ranges::count_if(state.nodes, [&](const auto& entry) {
+    const Node& node = entry.second;
+    return node.type == type.name && node.hash == hash && coming_or_up(node) &&
+           node.runtime != runtime_hash(next, type, node.head);
+  }));
 }
 
 }  // namespace
@@ -107,9 +165,12 @@ std::vector<Event> advance_nodes(const State& state, WallTime now, Wake& wake) {
       events.push_back(dismiss(state, node, fmt::format("the cluster has no type '{}' any more", node.type)));
     } else if (launch_hash(*state.spec, type->second) != node.hash) {
       events.push_back(dismiss(state, node, fmt::format("type '{}' has changed", node.type)));
+    } else if (std::optional<Event> event = update(state, node)) {
+      events.push_back(std::move(*event));
     }
   }
   if (state.shutting_down) return events;
+  reconcile_head(state, now, wake, events);
   for (const auto& [name, type] : state.spec->types) reconcile_type(state, type, now, wake, events);
   return events;
 }
@@ -125,7 +186,11 @@ std::vector<PlannedChange> plan_changes(const State& state, const ClusterSpec& n
   for (const auto& [name, count] : stale) {
     if (!next.types.contains(name)) changes.push_back({"remove", name, count, "the type is not in the file any more"});
   }
+  if (!next.head_type.empty() && !state.nodes.contains(NodeId{kHeadNode}))
+    changes.push_back({"add", next.head_type, 1, "the head's machine is a node too"});
   for (const auto& [name, type] : next.types) {
+    if (const int count = to_update(state, next, type); count > 0)
+      changes.push_back({"update", name, count, "files or commands have changed"});
     const int have = static_cast<int>(of_type(state, name, launch_hash(next, type)).size());
     const int outdated = stale.contains(name) ? stale[name] : 0;
     const int missing = std::max(0, type.min_workers - have);

@@ -112,6 +112,81 @@ TEST(Nodes, AShutdownRemovesIdleNodesAndOthersWhenTheirJobsHaveEnded) {
   EXPECT_EQ(advance(history), Texts{"node n-1 is removed: the cluster is shutting down"});
 }
 
+ClusterSpec machines(const std::string& head_runtime, const std::string& runtime, int workers) {
+  NodeType type = node_type("n", cpus(4), workers, 10);
+  type.runtime = runtime;
+  ClusterSpec spec = cluster_of({type});
+  spec.head_type = "n";
+  spec.head_runtime = head_runtime;
+  return spec;
+}
+
+// All nodes of `spec` up.
+History machines_up(const ClusterSpec& spec) {
+  History history;
+  history.add(ClusterConfigured{spec, "text"});
+  advance(history);
+  for (const auto& [id, node] : std::map(history.state.nodes)) {
+    history.add(NodeCreated{id, node.runtime});
+    history.add(History::joined(id, "agent-" + id.value, cpus(4)));
+  }
+  return history;
+}
+
+TEST(Nodes, TheHeadsMachineIsANodeBesidesTheWorkers) {
+  History history;
+  history.add(ClusterConfigured{machines("h", "r", 1), "text"});
+  EXPECT_EQ(advance(history), (Texts{"node head requested: the head's machine is a node too",
+                                     "node n-1 requested: min_workers of 'n' is 1"}));
+  EXPECT_EQ(advance(history), Texts{});
+  EXPECT_EQ(history.state.nodes.at(NodeId{"head"}).runtime, "h");
+}
+
+TEST(Nodes, OtherFilesUpdateANodeWhenItsWorkHasLeft) {
+  History history = machines_up(machines("h", "r", 2));
+  const JobId job = history.running(job_of(1, 1), {{"n-1", 1}});
+  history.add(ClusterConfigured{machines("h", "s", 2), "text"});
+  EXPECT_EQ(advance(history), (Texts{"node n-1 drains: its files or commands have changed",
+                                     "node n-2 is updated: its files or commands have changed"}));
+  EXPECT_EQ(advance(history), Texts{}) << "the head's node is as it should be, n-1 has workers";
+  history.add(JobEnded{job, JobResult::kSucceeded, ""});
+  EXPECT_EQ(advance(history), Texts{"node n-1 is updated: its files or commands have changed"});
+  const Node& node = history.state.nodes.at(NodeId{"n-1"});
+  EXPECT_EQ(node.phase, NodePhase::kRequested);
+  EXPECT_EQ(node.runtime, "s");
+  EXPECT_EQ(node.retired.value, "agent-n-1") << "the agent from before may not join as the new one";
+
+  history.add(NodeCreated{NodeId{"n-1"}, "r"});
+  EXPECT_EQ(node.phase, NodePhase::kRequested) << "what was put there is not what is wanted now";
+  history.add(NodeCreated{NodeId{"n-1"}, "s"});
+  EXPECT_EQ(node.phase, NodePhase::kStarting);
+}
+
+TEST(Nodes, WithoutRestartsTheyAreUpdatedBesideTheirWork) {
+  History history = machines_up(machines("h", "r", 1));
+  history.running(job_of(1, 1), {{"n-1", 1}});
+  history.add(ClusterConfigured{machines("h", "s", 1), "text", true, false});
+  EXPECT_EQ(advance(history), Texts{"node n-1 is updated beside its work"});
+  EXPECT_EQ(advance(history), Texts{});
+  EXPECT_TRUE(history.state.nodes.at(NodeId{"n-1"}).usable());
+  history.add(NodeRefreshed{NodeId{"n-1"}, "s", ""});
+  EXPECT_EQ(advance(history), Texts{});
+  EXPECT_EQ(history.state.nodes.at(NodeId{"n-1"}).runtime, "s");
+}
+
+TEST(Nodes, ARestartThatIsAskedForStartsEachAgentAnewOnce) {
+  History history = machines_up(machines("h", "r", 1));
+  history.add(ClusterConfigured{machines("h", "r", 1), "text", false, true});
+  EXPECT_EQ(advance(history),
+            (Texts{"node head is updated: a restart was asked for", "node n-1 is updated: a restart was asked for"}));
+  for (const char* id : {"head", "n-1"}) {
+    const NodeId node{id};
+    history.add(NodeCreated{node, history.state.nodes.at(node).runtime});
+    history.add(History::joined(node, "second", cpus(4)));
+  }
+  EXPECT_EQ(advance(history), Texts{});
+}
+
 Texts plan(const State& state, const std::vector<NodeType>& types) {
   Texts texts;
   for (const PlannedChange& change : plan_changes(state, cluster_of(types)))
