@@ -25,6 +25,14 @@ std::optional<Endpoint> read_head_endpoint(Files& files, const std::string& head
   return Endpoint{told.host, port};
 }
 
+// Where the folder lies is not known to who writes the file from another machine: paths may be relative to it.
+TlsFiles in_folder(TlsFiles files, const std::string& dir) {
+  for (std::string* path : {&files.ca, &files.certificate, &files.key}) {
+    if (!path->empty() && path->front() != '/') *path = dir + "/" + *path;
+  }
+  return files;
+}
+
 Task<void> beside(os::Runtime& runtime, std::function<void()> work) {
   std::function<bool()> job = [work = std::move(work)] {
     work();
@@ -45,7 +53,7 @@ Task<int> run_agent(DaemonWorld& daemon, std::string dir) {
   settings.address = file.address;
   settings.folder = dir;
   settings.resources = file.resources;
-  settings.key.identity = file.identity;
+  settings.key.identity = in_folder(file.identity, dir);
   settings.environment = daemon.environment;
   settings.environment["CUDA_VISIBLE_DEVICES"] = join(file.gpus, ",");
   settings.version = daemon.version;

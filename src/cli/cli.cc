@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/completion.h"
 #include "cli/config_commands.h"
+#include "cli/daemon_command.h"
 #include "cli/doctor.h"
 #include "cli/head_command.h"
 #include "cli/help.h"
@@ -134,6 +135,7 @@ Body body_of(const Command& command) {
       {&docs_table(), do_docs},
       {&head_table(), do_head},
       {&agent_table(), do_agent},
+      {&daemon_table(), daemon_command},
       {&up_table(), up_command},
       {&down_table(), down_command},
       {&status_table(), status_command},

@@ -107,7 +107,8 @@ const std::vector<const Command*>& all_commands() {
                                                     &help_table(),
                                                     &docs_table(),
                                                     &head_table(),
-                                                    &agent_table()};
+                                                    &agent_table(),
+                                                    &daemon_table()};
   return commands;
 }
 

@@ -50,6 +50,7 @@ const Command& help_table();
 const Command& docs_table();
 const Command& head_table();
 const Command& agent_table();
+const Command& daemon_table();
 
 // In the order of help, hidden ones last.
 const std::vector<const Command*>& all_commands();

@@ -17,7 +17,7 @@ constexpr size_t kSummaryMax = 100;
 // The subshell keeps the script's `exit` and `exec` to itself.
 std::string loader() {
   return fmt::format(
-      R"(IFS= read -r s && s=$(printf %b "$s") && (eval "$s"); c=$?; [ $c = 255 ] && echo "{}" >&2; (exit $c))",
+      R"sh(IFS= read -r s && s=$(printf %b "$s") && (eval "$s"); c=$?; [ $c = 255 ] && echo "{}" >&2; (exit $c))sh",
       kOwn255);
 }
 

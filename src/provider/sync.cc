@@ -27,20 +27,20 @@ struct Far {
 };
 
 // "$list": yes prints the entries of a folder, NUL after each; an empty one between folders and the rest.
-constexpr std::string_view kLook = R"(
+constexpr std::string_view kLook = R"sh(
 k=none; q=$p; if [ -d "$p" ]; then k=folder; cd "$p" || exit 1; q=$(pwd -P); elif [ -e "$p" ]; then k=file; fi
 r=no; command -v rsync >/dev/null 2>&1 && r=yes
 printf '%s\0%s\0%s\0' "$k" "$r" "$q"
 [ $k = folder ] && [ "$list" = yes ] || exit 0
 find . -type d -print0 && printf '\0' && find . ! -type d -print0
-)";
+)sh";
 
 // A tar of one file: "$1" is what it becomes, "$2" the folder of that, "$3" its name in the tar.
-constexpr const char* kUnpackFile = R"(
+constexpr const char* kUnpackFile = R"sh(
 if [ -d "$1" ]; then echo "$1 is a folder" >&2; exit 1; fi
 d=$(mktemp -d "$2/.rubato-XXXXXX") && tar -xzpof - -C "$d" && mv -f "$d/$3" "$1"; c=$?
 rm -rf "$d"; exit $c
-)";
+)sh";
 
 std::string name_of(std::string_view path) {
   const size_t slash = path.rfind('/');
