@@ -13,7 +13,8 @@ std::string settings_text(const HeadSettings& settings) {
   return nlohmann::json{{"store", settings.store},
                         {"listen", settings.listen},
                         {"isolated", settings.isolated},
-                        {"provider", settings.provider}}
+                        {"provider", settings.provider},
+                        {"address", settings.address}}
              .dump() +
          "\n";
 }
@@ -31,6 +32,7 @@ HeadSettings read_head_settings(const std::string& dir) {
   out.listen = raw_in(document, "listen");
   out.isolated = document.value("isolated", false);
   out.provider = raw_in(document, "provider");
+  out.address = raw_in(document, "address");
   return out;
 }
 

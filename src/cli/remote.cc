@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/cluster_home.h"
 #include "core/scope.h"
-#include "core/sha256.h"
 #include "core/text.h"
 #include "os/files.h"
 #include "os/foreground.h"
@@ -12,6 +12,7 @@
 #include "os/processes.h"
 #include "os/runtime.h"
 #include "os/secret.h"
+#include "provider/remote_binary.h"
 #include "provider/ssh_runner.h"
 #include "provider/sync_tree.h"
 
@@ -26,6 +27,8 @@ using provider::SyncOptions;
 
 constexpr Duration kConnectMax = 20s;
 constexpr Duration kControlMax = 10s;
+constexpr Duration kProgramMax = 600s;
+constexpr size_t kHashInProgramName = 16;  // of provider::RemoteBinary
 // A person who types commands does not wait for a new connection each time.
 constexpr Duration kLaptopPersist = 600s;
 
@@ -99,6 +102,17 @@ Task<int> hash_into(World& world, std::string path, SyncOptions options, std::st
   co_return 0;
 }
 
+Task<int> program_hash_into(provider::RemoteBinary& binary, std::string& hash) {
+  hash = co_await binary.hash();
+  co_return 0;
+}
+
+Task<int> program_into(provider::RemoteBinary& binary, SshRunner& runner, std::string& path) {
+  const provider::RemoteBinary::Put put = co_await binary.put(runner, kProgramMax);
+  path = put.path;
+  co_return 0;
+}
+
 class RealRemote final : public Remote {
  public:
   explicit RealRemote(Environment env) : env_(std::move(env)) {}
@@ -129,16 +143,16 @@ class RealRemote final : public Remote {
   }
 
   std::string program_name() override {
-    return "rubato-" + sha256_hex(os::RealFiles().read(os::own_program()).value_or("")).substr(0, 16);
+    std::string hash;
+    world().runtime.run(program_hash_into(binary(), hash));
+    return "rubato-" + hash.substr(0, kHashInProgramName);
   }
 
   std::string put_program(const SshTarget& target) override {
-    const std::string name = program_name();
-    upload(target, os::own_program(), "~/.rubato/bin/" + name, {});
-    Command command;
-    command.script = "cd ~/.rubato/bin && chmod 755 " + name + " && ln -sfn " + name +
-                     " rubato && echo \"$HOME/.rubato/bin/" + name + "\"";
-    return std::string(trim(run(target, std::move(command)).out));
+    SshRunner runner = runner_for(target);
+    std::string path;
+    world().runtime.run(program_into(binary(), runner, path));
+    return path;
   }
 
   std::vector<Outcome> run_all(std::vector<Errand> errands) override {
@@ -201,10 +215,19 @@ class RealRemote final : public Remote {
     if (!world_) world_ = std::make_unique<RemoteWorld>(env_);
     return *world_;
   }
+  provider::RemoteBinary& binary() {
+    if (!binary_) {
+      const std::string cache = clusters_folder(env_) + "/../programs";
+      world().files.make_folders(cache);
+      binary_ = std::make_unique<provider::RemoteBinary>(world().world, world().settings, os::own_program(), cache);
+    }
+    return *binary_;
+  }
   SshRunner runner_for(const SshTarget& target) { return SshRunner(world().world, world().settings, target); }
 
   const Environment env_;
   std::unique_ptr<RemoteWorld> world_;
+  std::unique_ptr<provider::RemoteBinary> binary_;
 };
 
 }  // namespace

@@ -169,6 +169,7 @@ class Upper {
     if (listen_) settings.listen = *listen_;
     settings.isolated = wanted_.spec.isolation == Isolation::kNetns;
     settings.provider = provider_of(wanted_.text.file);
+    if (wanted_.text.file.provider.head) settings.address = wanted_.text.file.provider.head->host;
     tools_->make_identity(place_, settings.listen);
     tools_->files().make_folders(place_.head_folder());
     // A dead head's address would be asked until the new one has written its own.
