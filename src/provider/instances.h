@@ -40,6 +40,9 @@ class Instances {
   // All nodes that have a machine, whether or not anybody remembers them.
   virtual Task<std::vector<NodeId>> list() = 0;
 
+  // The leftovers on the node's machine are gone.
+  virtual void note_cleaned(const NodeId& node) { (void)node; }
+
   // The machine stays when its node is removed, so the agent has to be stopped before.
   virtual bool machines_stay() const = 0;
 
