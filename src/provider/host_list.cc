@@ -100,9 +100,8 @@ std::string HostList::choose() {
 Task<Machine> HostList::create(NodeOrder order) {
   Entry* mine = host_of(order.node);
   if (mine == nullptr) {
-    const bool head = settings_.is_head && settings_.is_head(order);
-    if (head && !settings_.head) throw Error(ErrorCode::kUsage, "the cluster file names no head_ip");
-    const std::string name = head ? to_string(*settings_.head) : choose();
+    if (order.of_head && !settings_.head) throw Error(ErrorCode::kUsage, "the cluster file names no head_ip");
+    const std::string name = order.of_head ? to_string(*settings_.head) : choose();
     hosts_[name].node = order.node;
     save();
     mine = host_of(order.node);

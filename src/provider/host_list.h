@@ -2,7 +2,6 @@
 // that a head that starts again finds its nodes.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -14,12 +13,10 @@
 namespace rubato::provider {
 
 struct HostListSettings {
-  std::optional<HostAddress> head;   // the machine that the head runs on
+  std::optional<HostAddress> head;   // the machine that the head runs on, and its own node
   std::vector<HostAddress> workers;  // taken in this order
   std::string file;                  // hosts.json in the cluster's folder
-  // Whether the order is for the head's own node, which is always on the head's machine.
-  std::function<bool(const NodeOrder&)> is_head;
-  Duration failure_memory = 600s;  // a host that failed is taken last for so long
+  Duration failure_memory = 600s;    // a host that failed is taken last for so long
 };
 
 class HostList final : public Instances {

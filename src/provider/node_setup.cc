@@ -240,6 +240,9 @@ class NodeSetup {
                   fmt::format("the agent does not start on {}{}", inside().describe(), last_words(result)),
                   inside().describe());
     }
+    const std::vector<std::string_view> lines = split(result.out, '\n');
+    if (std::ranges::count(lines, "rubato-agent running") > 0) co_return;
+    co_await commands(inside(), SetupStep::kAgent, spec_.after_agent);
   }
 
   World& world_;

@@ -64,6 +64,8 @@ struct NodeSetupSpec {
   SyncOptions sync;
   std::vector<std::string> host_commands;   // initialization: on the machine itself
   std::vector<std::string> setup_commands;  // in the container where there is one
+  std::vector<std::string> before_agent;    // in the shell that starts the agent: its environment is the workers'
+  std::vector<std::string> after_agent;     // when it has been started
   std::optional<ContainerSpec> container;
   std::map<std::string, std::string> env;  // of all commands and of the agent
   std::string runtime_hash;                // of all of the above and of the mounts' contents; empty: always set up
@@ -71,6 +73,8 @@ struct NodeSetupSpec {
   NodeIdentity identity;
   std::string program;         // of rubato on the machine, when it need not be sent: the head's own machine
   std::string log_file;        // here; all output is added to it
+  bool restart = false;        // start its agent anew though it runs
+  bool keep_running = false;   // an agent that runs stays, whatever has changed
   bool fresh_machine = false;  // it may refuse logins for a while after its start
   SetupLimits limits;
 };

@@ -31,10 +31,10 @@ Task<void> SshProvider::bring_up(NodeOrder order, Machine machine) {
     co_await stop_node(*runner, std::move(end));
   }
   if (!machine.leftovers.empty()) instances_.note_cleaned(node);
-  NodeSetupSpec spec = co_await settings_.plan(std::move(order), std::move(machine));
-  std::function<void(SetupStep, std::string)> on_step = [this, node](SetupStep step, const std::string& detail) {
-    if (settings_.on_step) settings_.on_step(node, step, detail);
+  std::function<void(SetupStep, std::string)> on_step = [tell = order.on_step](SetupStep step, std::string detail) {
+    if (tell) tell(std::string(to_string(step)), std::move(detail));
   };
+  NodeSetupSpec spec = co_await settings_.plan(std::move(order), std::move(machine));
   co_await set_up_node(world_, settings_.runner, *runner, binary_, std::move(spec), std::move(on_step));
 }
 

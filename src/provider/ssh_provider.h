@@ -21,7 +21,6 @@ struct SshProviderSettings {
   std::function<Task<NodeSetupSpec>(NodeOrder, Machine)> plan;
   // How the node is ended; its container, if it has one, is known from the cluster file.
   std::function<NodeEnd(const NodeId&)> end;
-  std::function<void(const NodeId&, SetupStep, const std::string&)> on_step;
   Duration stop_max = 40s;   // a host that does not answer for so long is left as it is, and cleaned at its next use
   Duration stop_again = 2s;  // pause between attempts
 };

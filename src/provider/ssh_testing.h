@@ -78,9 +78,10 @@ class RealWorldTest : public os::ProcessFixture {
   std::string path_without(const std::vector<std::string>& programs) {
     const std::string bin = fmt::format("{}/bin-{}", folder.path().string(), ++paths_);
     std::filesystem::create_directories(bin);
-    for (const char* name : {"sh",    "bash", "cat",  "tar",   "gzip",  "zstd",      "find",  "xargs",  "rm", "rmdir",
-                             "mkdir", "mv",   "ssh",  "rsync", "chmod", "sha256sum", "uname", "mktemp", "ps", "kill",
-                             "ln",    "ls",   "test", "sleep", "head",  "tr",        "tail",  "env",    "id", "df"}) {
+    for (const char* name :
+         {"sh",   "bash",  "cat",   "tar",       "gzip",  "zstd",   "find",   "xargs", "rm", "rmdir", "mkdir", "mv",
+          "ssh",  "rsync", "chmod", "sha256sum", "uname", "mktemp", "ps",     "kill",  "ln", "ls",    "test",  "sleep",
+          "head", "tr",    "tail",  "env",       "cut",   "sed",    "setsid", "touch", "id", "df"}) {
       if (std::ranges::count(programs, name) != 0) continue;
       const std::string real = fmt::format("/usr/bin/{}", name);
       if (std::filesystem::exists(real)) std::filesystem::create_symlink(real, bin + "/" + name);
