@@ -17,6 +17,7 @@
 #include "cli/config_commands.h"
 #include "cli/daemon_command.h"
 #include "cli/doctor.h"
+#include "cli/doctor_cluster.h"
 #include "cli/head_command.h"
 #include "cli/help.h"
 #include "cli/job_commands.h"
@@ -69,6 +70,7 @@ int do_run(const ParsedCommand& parsed, const Shell& shell) {
 }
 
 int do_doctor(const ParsedCommand& parsed, const Shell& shell) {
+  if (!parsed.positionals.empty()) return doctor_cluster(parsed, shell);
   os::ProbeRequest request{.python = parsed.value("python"), .env = shell.env};
   if (const Given* given = parsed.find("endpoint")) {
     const Endpoint endpoint = parse_endpoint(given->values.back(), kDefaultRendezvousPort);

@@ -141,12 +141,12 @@ class Upper {
       }
     }
     const bool elsewhere = !provider_of(wanted_.text.file).empty();
-    const int64_t offset = elsewhere ? last_offset() : 0;
+    const json before = elsewhere ? get(*api_, "status") : json();
     const json applied = put_cluster(true);
     tools_->files().write_atomically(place_.folder + "/cluster.yaml", wanted_.text.text);
     const bool changed = !running_ || !changes.empty();
     const int64_t wanted = int_in(applied, "wanted_nodes");
-    return elsewhere ? wait_for_machines(wanted, changed, offset) : wait_for_nodes(wanted, changed);
+    return elsewhere ? wait_for_machines(wanted, changed, before) : wait_for_nodes(wanted, changed);
   }
 
  private:
@@ -201,9 +201,12 @@ class Upper {
   json events_after(int64_t offset) { return get(*api_, fmt::format("events?after={}&limit=1000", offset)); }
 
   // Nodes of machines take their time, and a person wants to see why.
-  int wait_for_machines(int64_t wanted, bool changed, int64_t offset) {
+  int wait_for_machines(int64_t wanted, bool changed, const json& before) {
+    // Of the events that were there before, none is about this time.
+    int64_t offset = int_in(object_in(object_in(before, "cluster"), "journal"), "offset");
     LiveBlock block(shell_);
     UpProgress progress(wanted);
+    progress.look(before, json(), false, {});
     for (Duration waited = 0s;; waited += kLook) {
       const json status = get(*api_, "status");
       const json events = waited % kEventsLook == 0s || changed ? events_after(offset) : json();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/document.h"
 #include "core/text.h"
@@ -38,6 +39,11 @@ std::string clean_lines(const std::string& text) {
 
 std::string UpProgress::look(const json& status, const json& events, bool steps, const Look& look) {
   std::string out;
+  if (!std::exchange(looked_, true)) {
+    for (const json& node : list_in(status, "nodes")) {
+      if (raw_in(node, "phase") == "requested") begun_before_.insert(raw_in(node, "id"));
+    }
+  }
   for (const json& event : list_in(events, "events")) {
     const std::string type = raw_in(event, "type");
     const bool failed =
@@ -46,7 +52,7 @@ std::string UpProgress::look(const json& status, const json& events, bool steps,
     const json& data = object_in(event, "data");
     const std::string why = failed ? raw_in(data, "error") : raw_in(data, "reason");
     const std::string node = raw_in(event, "node");
-    failures_[node] = why;
+    if (begun_before_.erase(node) == 0) failures_[node] = why;
     out += paint(fmt::format("  {} failed", clean(node)), Hue::kRed, look.colour) + ": " + clean_lines(why) + "\n";
   }
   up_ = pending_ = 0;
@@ -61,7 +67,7 @@ std::string UpProgress::look(const json& status, const json& events, bool steps,
     const bool first_sight = printed.empty() && phase == "up";
     printed = words;
     if (steps && !first_sight) {
-      const std::string detail = text_in(node, "detail");
+      const std::string detail = phase == "up" ? "" : text_in(node, "detail");
       out += fmt::format("  {}  {}{}\n", pad(text_in(node, "id"), 12), words, detail.empty() ? "" : ": " + detail);
     }
   }

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,8 @@ class UpProgress {
   const int64_t wanted_;
   int64_t up_ = 0;
   int64_t pending_ = 0;
+  bool looked_ = false;
+  std::set<std::string> begun_before_;           // with another file, perhaps: their failure is not this one's
   std::map<std::string, std::string> steps_;     // by node: the last one that was printed
   std::map<std::string, std::string> failures_;  // by node
 };
