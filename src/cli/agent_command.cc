@@ -1,4 +1,5 @@
 // `rubato agent`: a node's agent on the real machine.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cli/daemon_world.h"
@@ -7,6 +8,7 @@
 #include "cli/values.h"
 #include "core/text.h"
 #include "node/node_agent.h"
+#include "os/probe.h"
 #include "os/python.h"
 #include "provider/agent_file.h"
 
@@ -49,6 +51,18 @@ Resources resources_of(DaemonWorld& daemon) {
   return out;
 }
 
+// Gloo listens where the host's own name leads, which on many machines is loopback (Debian's 127.0.1.1) or nowhere.
+// Other nodes come by the node's address, so that its interface is meant; what the person set stays.
+void point_gloo_at(const std::string& address, agent::Environment& environment, const std::string& hostname) {
+  if (address.empty() || elastic::is_loopback(address)) return;
+  const std::vector<std::string> own = os::resolve_name(hostname).addresses;
+  if (std::find(own.begin(), own.end(), address) != own.end()) return;
+  for (const os::InterfaceAddress& one : os::interface_addresses()) {
+    if (one.address != address) continue;
+    for (const char* name : {"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"}) environment.try_emplace(name, one.interface);
+  }
+}
+
 Task<void> beside(os::Runtime& runtime, std::function<void()> work) {
   std::function<bool()> job = [work = std::move(work)] {
     work();
@@ -76,6 +90,7 @@ Task<int> run_agent(DaemonWorld& daemon, std::string dir) {
   } else if (!file.gpus.empty() || file.resources.of(kGpu) == 0) {
     settings.environment["CUDA_VISIBLE_DEVICES"] = join(file.gpus, ",");
   }
+  point_gloo_at(file.address, settings.environment, daemon.machine.hostname);
   settings.version = daemon.version;
   settings.unpack = node::package_unpacker();
   os::Runtime& runtime = daemon.runtime;

@@ -15,9 +15,9 @@ const Command& up_table() {
       .summary = "start a cluster, or change it to what a file says",
       .usage = "rubato up [FILE] [-y] [--dry-run]",
       .about =
-          "Without a file: one node with all of this machine. With hosts in it, they become the cluster over SSH.\n"
-          "Run it again after an edit: only what differs is changed. Run it after a crash: a dead head is started\n"
-          "again and takes over its agents and jobs.",
+          "Without a file: one node with all of this machine. Hosts in the file become the cluster over SSH.\n"
+          "Run it again after an edit: only what differs is changed. Run it after a crash: a dead head is\n"
+          "started again and takes over its agents and jobs.",
       .positional = {.name = "FILE", .help = "the cluster file, Ray's or ours; http(s) works", .at_most = 1},
       .flags = {{.name = "yes", .short_name = 'y', .help = "do not ask before nodes are removed"},
                 {.name = "dry-run", .help = "say what would change, and change nothing"},

@@ -10,8 +10,8 @@ const Command& doctor_table() {
       .summary = "check this machine, or the hosts of a cluster file, and say what to fix",
       .usage = "rubato doctor [CLUSTER.yaml] [--endpoint HOST:PORT] [--python PATH] [--json]",
       .about =
-          "With a cluster file: every step of the way to each host (name, port, key, user, disk, clock, sudo, docker,\n"
-          "Python, PyTorch, GPU). Nothing is changed there. Exit code 1 when something is broken, 0 otherwise.",
+          "With a cluster file: every step of the way to each host (name, port, key, user, disk, clock, sudo,\n"
+          "docker, Python, PyTorch, GPU). Nothing is changed there. Exit code 1 when something is broken.",
       .positional = {.name = "CLUSTER.yaml", .help = "a cluster file whose hosts are checked", .at_most = 1},
       .flags = {{.name = "endpoint",
                  .kind = FlagKind::kValue,

@@ -68,8 +68,8 @@ const Command& exec_table() {
       .summary = "run a command on the cluster's head",
       .usage = "rubato exec CLUSTER 'COMMAND' [--start] [--stop] [-p PORT]...",
       .about =
-          "The exit code is the command's. One word is a line for bash, as at a terminal there; several words are one\n"
-          "program with its arguments (put -- before them when some begin with a dash).",
+          "The exit code is the command's. One word is a line for bash, as at a terminal there; several words\n"
+          "are one program with its arguments (put -- before them when some begin with a dash).",
       .positional = {.name = "CLUSTER COMMAND", .help = kWhichCluster, .at_most = 1000},
       .flags = run_flags_of_ray(),
       .examples = {
