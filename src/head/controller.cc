@@ -303,6 +303,19 @@ uint64_t Controller::keep_lines(const NodeId& node, const AgentId& agent, const 
   return logs_.append(lines.job, node, agent, lines.lines);
 }
 
+Task<uint64_t> Controller::keep_last_lines(NodeId node, elastic::LogLines lines) {
+  const auto it = state_.nodes.find(node);
+  const uint64_t all = lines.lines.empty() ? 0 : lines.lines.back().sequence;
+  // A node that never joined had nothing to run.
+  if (it == state_.nodes.end() || it->second.agent.value.empty()) co_return all;
+  const AgentId agent = it->second.agent;
+  if (state_.jobs.contains(lines.job)) co_await logs_.recall(lines.job, agent);
+  const uint64_t kept = keep_lines(node, agent, lines);
+  const auto job = state_.jobs.find(lines.job);
+  if (job == state_.jobs.end() || cluster::ended(job->second.phase)) logs_.close(lines.job);
+  co_return kept;
+}
+
 elastic::PackagePart Controller::package_part(const elastic::PackageWanted& wanted) {
   elastic::PackagePart part;
   part.hash = wanted.hash;

@@ -66,6 +66,9 @@ class Controller final : public SessionHost {
   // A job with this request id that is still on its way to the journal.
   std::optional<JobId> pending_request(const std::string& request_id) const;
 
+  // Lines that were found in the folder of a node whose agent is dead. Returns up to which number they are kept.
+  Task<uint64_t> keep_last_lines(NodeId node, elastic::LogLines lines);
+
   // SessionHost
   std::optional<std::string> refuse(const elastic::Hello& hello) override;
   void connected(const elastic::Hello& hello) override;
