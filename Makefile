@@ -43,12 +43,13 @@ demo-run: build
 	$(packages) demo
 	@demo/launcher.sh
 
-## bench    torchrun and rubato side by side; then clusters and jobs
+## bench    torchrun and rubato side by side; then clusters and jobs, here and over SSH
 bench: build
 	$(packages) test
 	$(call compile,release,bench_head_scale bench_churn)
 	@bench/run.py
 	@bench/cluster.py
+	@bench/ssh.py
 
 ## check    tidy, clang and g++ with ASan and UBSan, the fuzzers for a minute
 check: tidy
