@@ -43,12 +43,13 @@ demo-run: build
 	$(packages) demo
 	@demo/launcher.sh
 
-## bench    torchrun and rubato side by side; then clusters and jobs; then the autoscaler beside Ray's
+## bench    torchrun and rubato side by side; clusters and jobs, here and over SSH; the autoscaler beside Ray's
 bench: build
 	$(packages) test
 	$(call compile,release,bench_head_scale bench_churn bench_scale)
 	@bench/run.py
 	@bench/cluster.py
+	@bench/ssh.py
 	@bench/scale.py
 	@bench/simulate.py
 
