@@ -47,6 +47,7 @@ class Api {
   Task<ServerReply> audit(Call call);
   Task<ServerReply> decisions(Call call);
   Task<ServerReply> plan(Call call);
+  Task<ServerReply> node_log(Call call);
   Task<ServerReply> package(Call call);
   Task<ServerReply> put_package(Call call);
   Task<ServerReply> submit(Call call);

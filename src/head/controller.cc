@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "reconcile/decide.h"
 #include "reconcile/observe.h"
 #include "reconcile/orders.h"
@@ -146,7 +148,18 @@ Task<void> Controller::turn() {
   const Instant began = world_.clock.now();
   anchor_wall_ = now();
   anchor_at_ = began;
-  reconcile::Decision decision = reconcile::decide(state_, observed_, take_happened(), anchor_wall_);
+  const auto ready = observed_.ready;
+  const auto problems = observed_.problems;
+  std::vector<cluster::Event> happened = take_happened();
+  // Most reports say what is known: with thousands of agents, deciding on each of them would take all the time there
+  // is.
+  const bool due = wake_.at && *wake_.at <= anchor_wall_;
+  if (decided_ && happened.empty() && !due && ready == observed_.ready && problems == observed_.problems) {
+    durable_ = covered;
+    committed_.notify();
+    co_return;
+  }
+  reconcile::Decision decision = reconcile::decide(state_, observed_, std::move(happened), anchor_wall_);
   metrics_
       .histogram("rubato_decision_seconds", "Time to decide one turn.",
                  {0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5})
@@ -209,7 +222,11 @@ void Controller::act(const std::vector<Record>& records) {
       sessions_.send_orders(node);
     }
   }
-  machines_.follow(state_);
+  const bool nodes_changed = std::ranges::any_of(records, [](const Record& record) {
+    return cluster::node_of(record.event) || std::holds_alternative<cluster::ClusterConfigured>(record.event) ||
+           std::holds_alternative<cluster::HeadStarted>(record.event);
+  });
+  if (nodes_changed) machines_.follow(state_);
 }
 
 bool Controller::finished() const {

@@ -163,6 +163,7 @@ class PlanWriter {
     }
     write_deferred();
     for (ScaleReason& reason : why_unfulfilled(problem_, draft_, out)) plan_.reasons.push_back(std::move(reason));
+    write_deferred_nodes();
     for (const Binding& binding : draft_.min_failures) plan_.reasons.push_back(why_min_workers(problem_, binding));
   }
 
@@ -180,12 +181,32 @@ class PlanWriter {
     }
     for (const auto& [key, count] : counts) {
       const auto& [each, limit, type, gang] = key;
-      const std::string& name = draft_.packing.supply.name(type);
-      std::string why =
-          limit == ScaleLimit::kConcurrency
-              ? fmt::format("launch_concurrency is {}", *input.launch_concurrency)
-              : fmt::format("upscaling_speed: at most {} of {} are launched at a time", pending_max(input, name), name);
-      plan_.unfulfilled.push_back({each, count, limit, std::move(why), gang});
+      plan_.unfulfilled.push_back({each, count, limit, deferral(limit, draft_.packing.supply.name(type)), gang});
+    }
+  }
+
+  std::string deferral(ScaleLimit limit, const std::string& type) const {
+    if (limit == ScaleLimit::kConcurrency) {
+      return fmt::format("launch_concurrency is {}", *problem_.input.launch_concurrency);
+    }
+    return fmt::format("upscaling_speed: at most {} of {} are launched at a time", pending_max(problem_.input, type),
+                       type);
+  }
+
+  // Nodes that min_workers or a request call for, but not now.
+  void write_deferred_nodes() {
+    std::map<std::pair<size_t, ScaleLimit>, int> counts;
+    for (size_t at = 0; at < draft_.packing.nodes.size(); ++at) {
+      const PackNode& node = draft_.packing.nodes[at];
+      if (node.wanted && outcome_.deferred[at] != ScaleLimit::kNone) ++counts[{node.type, outcome_.deferred[at]}];
+    }
+    for (const auto& [key, count] : counts) {
+      const std::string& type = draft_.packing.supply.name(key.first);
+      const std::string why = deferral(key.second, type);
+      plan_.reasons.push_back({.kind = ScaleReason::Kind::kUnfulfilled,
+                               .subject = type,
+                               .text = fmt::format("{} more of {} are wanted, but {}", count, type, why),
+                               .against = {{key.second, why}}});
     }
   }
 

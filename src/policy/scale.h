@@ -114,7 +114,7 @@ struct ScaleInput {
   std::vector<Bundles> requests;
 
   SpotPolicy spot = SpotPolicy::kPrefer;
-  int on_demand_base = 0;                 // so many workers are on demand before the first one on spot
+  int on_demand_base = 0;                 // so many workers are on demand before the first on spot, where it can be had
   std::optional<double> price_cap;        // per node and hour
   std::optional<double> budget_per_hour;  // of all nodes
   std::optional<LegacyScaling> legacy;

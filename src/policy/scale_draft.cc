@@ -330,11 +330,35 @@ Draft as_if_coming(const ScaleProblem& problem, const Draft& draft, const Draft&
   return next;
 }
 
+// The best of the styles that are worth their time.
+Draft choose(const ScaleProblem& problem, const Draft& start) {
+  const Drafter drafter(problem, start);
+  Draft best = drafter.make({});
+  const auto consider = [&](const DraftStyle& style) {
+    Draft other = drafter.make(style);
+    if (better(other, best)) best = std::move(other);
+  };
+  const size_t cells = std::min(kCells, problem.work.counts.size());
+  const auto bundles = std::accumulate(problem.work.counts.begin(), problem.work.counts.end(), int64_t{0});
+  const bool small = static_cast<double>(cells) * static_cast<double>(bundles) / 8 <= kSmall;
+  if (small && (best.cost > start.packing.opened_cost() || best.left > 0)) {
+    for (const double dual : {0.9, 0.5, 0.0}) consider({.pack = {.dual = dual}});
+  }
+  if (!problem.requests.counts.empty() && best.cost > 0) consider({.requests_first = false});
+  if (best.left > 0 && best.packing.supply.workers() >= problem.input.max_workers) {
+    // The number of nodes is what is short: larger ones may be worth their price.
+    for (const double slot : small ? std::vector{0.1, 1.0, 10.0, 1000.0} : std::vector{10.0}) {
+      consider({.pack = {.slot_price = slot}});
+    }
+  }
+  return best;
+}
+
 // A second decision fills fresh nodes as this one opened them, bundle for bundle; but not so when some were there
-// before the first was opened, or gangs and requests chose theirs with fewer to choose from.
+// before the first was opened, when limits were met, or gangs and requests chose theirs with fewer to choose from.
 bool packs_the_same_again(const ScaleProblem& problem, const Draft& draft, const Draft& start) {
   if (draft.packing.nodes.size() == start.packing.nodes.size()) return true;
-  if (!problem.input.gangs.empty() || !problem.requests.counts.empty()) return false;
+  if (draft.left > 0 || !problem.input.gangs.empty() || !problem.requests.counts.empty()) return false;
   return std::none_of(start.packing.nodes.begin(), start.packing.nodes.end(),
                       [](const PackNode& node) { return node.fresh; });
 }
@@ -344,7 +368,7 @@ Draft settle(const ScaleProblem& problem, Draft draft, const Draft& start) {
   if (packs_the_same_again(problem, draft, start)) return draft;
   for (int round = 0; round < kSettleRounds; ++round) {
     const Draft next_start = as_if_coming(problem, draft, start);
-    Draft next = Drafter(problem, next_start).make(draft.style);
+    Draft next = choose(problem, next_start);
     const bool more = next.packing.nodes.size() > next_start.packing.nodes.size();
     const bool fewer = next_start.packing.nodes.size() < draft.packing.nodes.size();
     if (more || fewer) draft = std::move(next);
@@ -357,26 +381,7 @@ Draft settle(const ScaleProblem& problem, Draft draft, const Draft& start) {
 
 Draft best_draft(const ScaleProblem& problem) {
   const Draft start = start_draft(problem);
-  const Drafter drafter(problem, start);
-  Draft best = drafter.make({});
-  const auto consider = [&](const DraftStyle& style) {
-    Draft other = drafter.make(style);
-    if (better(other, best)) best = std::move(other);
-  };
-  const size_t cells = std::min(kCells, problem.work.counts.size());
-  const auto bundles = std::accumulate(problem.work.counts.begin(), problem.work.counts.end(), int64_t{0});
-  const bool small = static_cast<double>(cells) * static_cast<double>(bundles) / 8 <= kSmall;
-  if (small && best.cost > 0) {
-    for (const double dual : {0.9, 0.5, 0.0}) consider({.pack = {.dual = dual}});
-  }
-  if (!problem.requests.counts.empty() && best.cost > 0) consider({.requests_first = false});
-  if (best.left > 0 && best.packing.supply.workers() >= problem.input.max_workers) {
-    // The number of nodes is what is short: larger ones may be worth their price.
-    for (const double slot : small ? std::vector{0.1, 1.0, 10.0, 1000.0} : std::vector{10.0}) {
-      consider({.pack = {.slot_price = slot}});
-    }
-  }
-  return settle(problem, std::move(best), start);
+  return settle(problem, choose(problem, start), start);
 }
 
 }  // namespace rubato::policy

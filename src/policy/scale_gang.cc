@@ -15,34 +15,6 @@ void add_to(std::vector<double>& room, std::span<const double> need, double time
   for (size_t dim = 0; dim < room.size(); ++dim) room[dim] += need[dim] * times;
 }
 
-// The lower, the sooner a person can do something about it.
-int distance(ScaleLimit limit) {
-  switch (limit) {
-    case ScaleLimit::kNone:
-    case ScaleLimit::kUpscalingSpeed:
-    case ScaleLimit::kConcurrency:
-    case ScaleLimit::kDearer:
-      return 0;
-    case ScaleLimit::kMax:
-      return 1;
-    case ScaleLimit::kTypeMax:
-      return 2;
-    case ScaleLimit::kBudget:
-      return 3;
-    case ScaleLimit::kOfferingLimit:
-      return 4;
-    case ScaleLimit::kBlocked:
-      return 5;
-    case ScaleLimit::kPriceCap:
-      return 6;
-    case ScaleLimit::kSpotPolicy:
-      return 7;
-    case ScaleLimit::kTooLarge:
-      return 8;
-  }
-  return 0;
-}
-
 }  // namespace
 
 Binding binding_limit(const Supply& supply, const Rooms& rooms, std::span<const double> need) {
@@ -52,7 +24,7 @@ Binding binding_limit(const Supply& supply, const Rooms& rooms, std::span<const 
     const ScaleLimit limit = supply.limit(type);
     // A type without workers, as the head's often is, is no alternative while another one is.
     const bool none = supply.type(type).max_workers == 0;
-    if (distance(limit) + (none ? 5 : 0) >= distance(best.limit)) continue;
+    if (steps_away(limit) + (none ? 5 : 0) >= steps_away(best.limit)) continue;
     best = {limit, supply.limit_text(type), type};
   }
   return best;
@@ -115,10 +87,11 @@ std::optional<Binding> GangSeater::seat_apart(Packing& packing, std::vector<Whol
   };
   for (const Whole& part : parts) {
     size_t best = kNowhere;
-    double least = std::numeric_limits<double>::infinity();
+    std::pair<bool, double> least{true, std::numeric_limits<double>::infinity()};  // those that are there first
     for (size_t at = 0; at < taken.size(); ++at) {
-      if (taken[at] || !fits(part.need, packing.nodes[at].room)) continue;
-      const double left = worth(packing.nodes[at].room);
+      const PackNode& node = packing.nodes[at];
+      if (taken[at] || !fits(part.need, node.room)) continue;
+      const std::pair left(node.origin != PackNode::Origin::kThere, worth(node.room));
       if (left >= least) continue;
       best = at;
       least = left;

@@ -18,6 +18,34 @@ constexpr double kCent = 1e-6;
 
 }  // namespace
 
+int steps_away(ScaleLimit limit) {
+  switch (limit) {
+    case ScaleLimit::kNone:
+    case ScaleLimit::kDearer:
+      return 0;
+    case ScaleLimit::kUpscalingSpeed:
+    case ScaleLimit::kConcurrency:
+      return 1;
+    case ScaleLimit::kMax:
+      return 2;
+    case ScaleLimit::kTypeMax:
+      return 3;
+    case ScaleLimit::kBudget:
+      return 4;
+    case ScaleLimit::kOfferingLimit:
+      return 5;
+    case ScaleLimit::kBlocked:
+      return 6;
+    case ScaleLimit::kPriceCap:
+      return 7;
+    case ScaleLimit::kSpotPolicy:
+      return 8;
+    case ScaleLimit::kTooLarge:
+      return 9;
+  }
+  return 0;
+}
+
 // Fitted to the public on-demand prices of AWS's m5, r5 and p3 in us-east-1. Only ratios matter to a plan, so they do
 // for other clouds and years as well, as long as a GPU costs as much as some dozens of CPUs.
 double estimated_price(const Resources& resources) {
@@ -105,10 +133,12 @@ ScaleLimit Supply::against(const Type& type, const Option& option) const {
   if (opened_ >= kLaunchesMax) return ScaleLimit::kConcurrency;
   if (option.offering.limit && option.used >= *option.offering.limit) return ScaleLimit::kOfferingLimit;
   if (input_->budget_per_hour && cost_ + option.price > *input_->budget_per_hour + kCent) return ScaleLimit::kBudget;
-  // The base comes first, unless the policy has no place for it.
-  if (option.offering.market == Market::kSpot && on_demand_ < input_->on_demand_base &&
-      input_->spot == SpotPolicy::kPrefer) {
-    return ScaleLimit::kSpotPolicy;
+  // The base comes first, as far as this type can be had on demand.
+  if (option.offering.market == Market::kSpot && on_demand_ < input_->on_demand_base) {
+    for (const Option& other : type.options) {
+      const bool base = other.offering.market == Market::kOnDemand && against(type, other) == ScaleLimit::kNone;
+      if (base) return ScaleLimit::kSpotPolicy;
+    }
   }
   return ScaleLimit::kNone;
 }
@@ -157,18 +187,14 @@ void Supply::close(size_t type, size_t offering) {
   cost_ -= option.price;
 }
 
-// The one that is nearest to being lifted: of several offerings, the limit of the one that got farthest.
+// Of several offerings, the limit that is the nearest to being lifted.
 ScaleLimit Supply::limit(size_t type) const {
-  ScaleLimit farthest = ScaleLimit::kNone;
+  ScaleLimit nearest = ScaleLimit::kTooLarge;
   for (const Option& option : types_[type].options) {
     const ScaleLimit one = against(types_[type], option);
-    if (one == ScaleLimit::kNone) return one;
-    if (farthest == ScaleLimit::kNone || one == ScaleLimit::kBudget || one == ScaleLimit::kMax ||
-        one == ScaleLimit::kConcurrency || one == ScaleLimit::kTypeMax) {
-      farthest = one;
-    }
+    if (steps_away(one) < steps_away(nearest)) nearest = one;
   }
-  return farthest;
+  return nearest;
 }
 
 std::string Supply::limit_text(size_t type) const {

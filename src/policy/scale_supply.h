@@ -9,6 +9,9 @@
 
 namespace rubato::policy {
 
+// How far a limit is from being lifted: the lower, the sooner a person can do something about it.
+int steps_away(ScaleLimit limit);
+
 class Supply {
  public:
   // Counts the nodes of the input that are there and coming. `input` outlives it.

@@ -56,7 +56,7 @@ inline int64_t waiting(const ScalePlan& plan) {
   return sum;
 }
 
-// The state after the plan: its launches are coming, its terminations gone.
+// The state after the plan: its launches are coming, its terminations leave.
 ScaleInput carried_out(const ScaleInput& input, const ScalePlan& plan);
 
 // Everything that must hold for any input and its plan.

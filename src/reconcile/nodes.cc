@@ -120,7 +120,25 @@ void keep_at_most(const State& state, std::vector<const Node*> nodes, int most, 
   }
 }
 
+// Whether there are so many nodes, in whatever phase, that a limit could be passed: asked at each decision.
+bool may_pass_limits(const State& state) {
+  if (state.nodes.size() > static_cast<size_t>(state.spec->max_workers)) return true;
+  std::map<std::string_view, int> of_type;
+  int* count = nullptr;
+  std::string_view counted;
+  for (const auto& [id, node] : state.nodes) {
+    if (!count || counted != node.type) {  // nodes of a type stand together
+      counted = node.type;
+      count = &of_type[counted];
+    }
+    ++*count;
+  }
+  return std::ranges::any_of(state.spec->types,
+                             [&](const auto& type) { return of_type[type.first] > type.second.max_workers; });
+}
+
 void keep_limits(const State& state, std::set<NodeId>& leaving, std::vector<Event>& events) {
+  if (!may_pass_limits(state)) return;
   std::vector<const Node*> all;
   for (const auto& [name, type] : state.spec->types) {
     const std::vector<const Node*> nodes = of_type(state, name, launch_hash(*state.spec, type));
@@ -153,16 +171,23 @@ std::vector<Event> advance_nodes(const State& state, WallTime now, Wake& wake) {
     }
   }
   if (!state.spec) return events;
+  auto type = state.spec->types.end();
+  std::string hash;  // of that type
   for (const auto& [id, node] : state.nodes) {
-    if (touched.contains(id) || !coming_or_up(node)) continue;
-    const auto type = state.spec->types.find(node.type);
+    if (!coming_or_up(node) || touched.contains(id)) continue;
+    if (type == state.spec->types.end() || type->first != node.type) {
+      type = state.spec->types.find(node.type);
+      if (type != state.spec->types.end()) hash = launch_hash(*state.spec, type->second);
+    }
     const size_t before = events.size();
     if (state.shutting_down) {
       if (is_idle(state, id)) events.push_back(NodeRemoving{id, "the cluster is shutting down"});
     } else if (type == state.spec->types.end()) {
       events.push_back(dismiss(state, node, fmt::format("the cluster has no type '{}' any more", node.type)));
-    } else if (launch_hash(*state.spec, type->second) != node.hash) {
+    } else if (hash != node.hash) {
       events.push_back(dismiss(state, node, fmt::format("type '{}' has changed", node.type)));
+    } else if (node.runtime == runtime_hash(*state.spec, type->second, node.head) && !node.restart) {
+      continue;
     } else if (std::optional<Event> event = update(state, node)) {
       events.push_back(std::move(*event));
     }
