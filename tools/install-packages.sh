@@ -8,7 +8,7 @@ declare -A groups=(
   [build]="g++ cmake ninja-build ccache make git pkg-config libboost-dev libssl-dev nlohmann-json3-dev libyaml-dev
            libfmt-dev zlib1g-dev libzstd-dev libsqlite3-dev"
   [test]="libgtest-dev librapidcheck-dev python3 python3-torch python3-numpy etcd-server iproute2 iptables
-          openssl procps tmux openssh-server openssh-client rsync zstd"
+          openssl procps tmux openssh-server openssh-client rsync zstd docker.io busybox-static"
   [check]="libgtest-dev librapidcheck-dev python3 clang-19 libclang-rt-19-dev clang-format"
   [demo]="python3 python3-torch python3-numpy procps"
 )
@@ -51,11 +51,11 @@ echo "Installing ${#missing[@]} Debian packages: ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
 apt=(apt-get -qq -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0)
 
-# Debian starts etcd and sshd when they are installed, and at each boot. The tests start their own.
+# Debian starts etcd, sshd and docker when they are installed, and at each boot. The tests start their own.
 policy=/usr/sbin/policy-rc.d
-if [[ " ${missing[*]} " =~ \ (etcd-server|openssh-server)\  && ! -e $policy ]]; then
+if [[ " ${missing[*]} " =~ \ (etcd-server|openssh-server|docker.io)\  && ! -e $policy ]]; then
   trap 'rm -f "$policy"' EXIT
-  printf '#!/bin/sh\ncase "$1" in etcd | ssh) exit 101 ;; esac\nexit 0\n' >"$policy"
+  printf '#!/bin/sh\ncase "$1" in etcd | ssh | docker | containerd) exit 101 ;; esac\nexit 0\n' >"$policy"
   chmod +x "$policy"
 fi
 
@@ -63,7 +63,7 @@ fi
 "${apt[@]}" install -y --no-remove --no-install-recommends "${missing[@]}"
 
 if command -v systemctl >/dev/null; then
-  for pair in etcd-server:etcd openssh-server:ssh; do
+  for pair in etcd-server:etcd openssh-server:ssh docker.io:docker; do
     if [[ " ${missing[*]} " != *" ${pair%:*} "* ]]; then continue; fi
     systemctl disable --quiet "${pair#*:}" ||
       echo "install-packages: could not disable the ${pair#*:} service; it starts at boot" >&2
