@@ -28,6 +28,10 @@ void fields(Io& io, Node& n) {
   io("step", n.step);
   io("detail", n.detail);
   io("step_since", n.step_since);
+  io("offering", n.offering);
+  io("reasons", n.reasons);
+  io("idle_since", n.idle_since);
+  io("never_was", n.never_was);
 }
 
 template <class Io>
@@ -74,6 +78,22 @@ void fields(Io& io, TypeHealth& h) {
 }
 
 template <class Io>
+void fields(Io& io, Shortage& s) {
+  io("code", s.code);
+  io("failures", s.failures);
+  io("since", s.since);
+  io("until", s.until);
+  io("error", s.error);
+}
+
+template <class Io>
+void fields(Io& io, Spent& s) {
+  io("nodes", s.nodes);
+  io("time_us", s.time);
+  io("micros", s.micros);
+}
+
+template <class Io>
 void fields(Io& io, State& s) {
   io("offset", s.offset);
   io("time", s.time);
@@ -89,6 +109,15 @@ void fields(Io& io, State& s) {
   io("next_node", s.next_node);
   io("health", s.health);
   io("last_join", s.last_join);
+  io("born", s.born);
+  io("wanted_bundles", s.wanted_bundles);
+  io("learned", s.learned);
+  io("shortages", s.shortages);
+  io("spent", s.spent);
+  io("strays", s.strays);
+  io("held", s.held);
+  io("held_at", s.held_at);
+  io("held_time", s.held_time);
   io("jobs", s.jobs);
   io("active", s.active);
   io("queued", s.queued);
@@ -99,6 +128,7 @@ void fields(Io& io, State& s) {
 
 // What is not written because it follows from the rest.
 void derive(State& state) {
+  state.held_digest = digest(state.held);
   for (auto& [id, job] : state.jobs) {
     if (job.decided != 0) job.reasons_digest = digest(job.reasons);
   }

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "cluster/event.h"
+#include "cluster/ledger.h"
 
 namespace rubato::cluster {
 
@@ -50,6 +51,11 @@ struct Node {
   AgentId retired;           // the agent from before an update: it may not join again
   std::string step, detail;  // how far the provider is
   WallTime step_since{};
+
+  Offering offering;       // how it was had, and what it costs per hour
+  Reasons reasons;         // of the last decision about it
+  WallTime idle_since{};   // nothing of any job is there; zero: something is, or it is not up
+  bool never_was = false;  // the provider had no machine for it: it costs nothing
 
   bool usable() const { return phase == NodePhase::kUp; }
 };
@@ -128,6 +134,26 @@ struct State {
   std::map<std::string, TypeHealth> health;   // by type
   WallTime last_join{};
 
+  // The autoscaler's.
+  WallTime born{};                           // when the cluster was configured first
+  std::vector<Bundle> wanted_bundles;        // what people asked room for
+  std::map<std::string, Resources> learned;  // by type: what the last node that joined has
+  Shortages shortages;                       // what could not be had
+  std::map<std::string, Spent> spent;        // by type: nodes that are gone
+  uint64_t strays = 0;                       // machines that nobody knew of, so far
+  Reasons held;                              // why demand has no nodes; of the last ScaleHeld
+  uint64_t held_at = 0;                      // its offset
+  WallTime held_time{};
+  uint64_t held_digest = 0;
+  // Not written: what was asked already. A plan is dear, and the same question has the same answer.
+  struct Scaled {
+    uint64_t changes = 0;         // of what the plan depends on, so far
+    uint64_t seen = UINT64_MAX;   // `changes` when the last plan was made
+    WallTime at{};                // when
+    std::optional<WallTime> due;  // until then its answer holds
+  };
+  Scaled scaled;
+
   std::map<JobId, Job> jobs;
   std::set<JobId> active;  // not queued, not ended
   std::set<JobId> queued;
@@ -142,6 +168,13 @@ inline constexpr size_t kEndedMax = 1000;
 // What is free on a usable node: its resources less seats and leaving workers.
 Resources free_on(const State& state, const Node& node);
 Resources used_on(const State& state, const NodeId& node);
+
+// What is free on it when workers that are being stopped have gone.
+Resources free_soon(const State& state, const Node& node);
+
+// What this cluster's nodes have cost, in millionths.
+int64_t cost_so_far(const State& state, WallTime now);
+int64_t cost_of(const Node& node, WallTime now);
 
 // The whole state as a snapshot's bytes, and back. Throws an Error for bytes that are none.
 std::string encode_snapshot(const State& state);

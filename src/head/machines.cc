@@ -6,6 +6,9 @@ using cluster::NodePhase;
 
 namespace {
 constexpr Duration kRemoveAgain = 1s;
+constexpr Duration kRemoveAgainMax = 60s;
+constexpr Duration kListMax = 30s;
+constexpr Duration kSweepEvery = 60s;
 constexpr Duration kCreateMax = 120s;
 // Machines are set up by commands of people, which have deadlines of their own.
 constexpr Duration kSetupMax = 4h;
@@ -14,6 +17,24 @@ constexpr Duration kRemoveMax = 60s;
 Task<bool> completed(Task<void> task) {
   co_await std::move(task);
   co_return true;
+}
+
+cluster::LaunchFailure failure_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kNoCapacity:
+    case ErrorCode::kConflict:  // no free host
+      return cluster::LaunchFailure::kNoCapacity;
+    case ErrorCode::kQuota:
+      return cluster::LaunchFailure::kQuota;
+    case ErrorCode::kAuth:
+      return cluster::LaunchFailure::kAuth;
+    case ErrorCode::kFailed:
+    case ErrorCode::kUsage:
+    case ErrorCode::kUnavailable:
+    case ErrorCode::kNotFound:
+      break;
+  }
+  return cluster::LaunchFailure::kOther;
 }
 }  // namespace
 
@@ -24,6 +45,7 @@ Machines::Machines(World& world, provider::NodeProvider& provider, Endpoint head
       head_(std::move(head)),
       log_(std::move(log)),
       tell_(std::move(tell)),
+      unwanted_grown_(world.clock.loop()),
       scope_(world.clock.loop()) {}
 
 void Machines::follow(const cluster::State& state) {
@@ -47,7 +69,9 @@ void Machines::follow(const cluster::State& state) {
       order.keep_running = true;
       scope_.spawn(refresh(std::move(order)));
     }
-    // A call to create is finished first: the provider need not cope with both at once.
+    if (node.phase == NodePhase::kRemoving && creating_.contains(id) && unwanted_.insert(id).second)
+      unwanted_grown_.notify();
+    // A call to create is ended first: the provider need not cope with both at once.
     if (node.phase == NodePhase::kRemoving && !creating_.contains(id) && !refreshing_.contains(id) &&
         !removed_.contains(id) && removing_.insert(id).second)
       scope_.spawn(remove(id));
@@ -63,6 +87,7 @@ provider::NodeOrder Machines::order_for(const cluster::State& state, const clust
   order.of_head = node.head;
   order.runtime = node.runtime;
   order.text = state.spec_text;
+  order.offering = node.offering;
   // After an update the agent from before may still run.
   order.restart = node.restart || !node.retired.value.empty();
   order.on_step = [this, id = node.id](std::string step, std::string detail) {
@@ -71,71 +96,109 @@ provider::NodeOrder Machines::order_for(const cluster::State& state, const clust
   return order;
 }
 
-Task<std::string> Machines::made(provider::NodeOrder order) {
+Task<Machines::Outcome> Machines::made(provider::NodeOrder order) {
   const NodeId node = order.node;
   const Duration limit = order.runtime.empty() ? kCreateMax : kSetupMax;
-  std::string failure;
+  Outcome outcome;
   try {
-    Task<bool> made = completed(provider_.create(std::move(order)));
     const Instant deadline = world_.clock.now() + limit;
-    if (!co_await with_deadline(world_.clock.loop(), deadline, std::move(made)))
-      failure = "the provider did not answer in time";
+    Task<bool> made = completed(provider_.create(std::move(order)));
+    Task<bool> missed = given_up(node, deadline);
+    const std::variant<bool, bool> first = co_await race(world_.clock.loop(), std::move(made), std::move(missed));
+    if (first.index() == 1)
+      outcome.failure = std::get<1>(first) ? "it is not wanted any more" : "the provider did not answer in time";
   } catch (const Error& error) {
-    failure = error.message;
+    outcome.failure = error.message;
+    outcome.code = failure_of(error.code);
     log_.warning("node not created", {{"node", node.value}, {"error", error.message}});
   }
-  co_return failure;
+  co_return outcome;
+}
+
+Task<bool> Machines::given_up(NodeId node, Instant deadline) {
+  while (!unwanted_.contains(node) && world_.clock.now() < deadline) co_await unwanted_grown_.wait_until(deadline);
+  co_return unwanted_.contains(node);
 }
 
 Task<void> Machines::refresh(provider::NodeOrder order) {
   const NodeId node = order.node;
   const std::string runtime = order.runtime;
-  const std::string failure = co_await made(std::move(order));
+  const Outcome outcome = co_await made(std::move(order));
   refreshing_.erase(node);
-  tell_(cluster::NodeRefreshed{node, runtime, failure});
+  tell_(cluster::NodeRefreshed{node, runtime, outcome.failure});
 }
 
 Task<void> Machines::create(provider::NodeOrder order) {
   const NodeId node = order.node;
   const std::string runtime = order.runtime;
-  const std::string failure = co_await made(std::move(order));
+  const Outcome outcome = co_await made(std::move(order));
   creating_.erase(node);
+  unwanted_.erase(node);
   created_[node] = runtime;
-  if (failure.empty()) {
+  if (outcome.failure.empty()) {
     tell_(cluster::NodeCreated{node, runtime});
   } else {
-    tell_(cluster::NodeFailed{node, failure});
+    tell_(cluster::NodeFailed{node, outcome.failure, outcome.code});
   }
 }
 
-Task<void> Machines::remove(NodeId node) {
+Task<void> Machines::remove_for_good(NodeId node) {
+  Duration pause = kRemoveAgain;
   while (true) {
     try {
       Task<bool> gone = completed(provider_.remove(node));
       const Instant deadline = world_.clock.now() + kRemoveMax;
-      if (co_await with_deadline(world_.clock.loop(), deadline, std::move(gone))) break;
+      if (co_await with_deadline(world_.clock.loop(), deadline, std::move(gone))) co_return;
       log_.warning("node not removed in time, trying again", {{"node", node.value}});
     } catch (const Error& error) {
       log_.warning("node not removed, trying again", {{"node", node.value}, {"error", error.message}});
     }
-    co_await Sleep(world_.clock.loop(), world_.clock.now() + kRemoveAgain);
+    co_await Sleep(world_.clock.loop(), world_.clock.now() + pause);
+    pause = std::min<Duration>(2 * pause, kRemoveAgainMax);
   }
+}
+
+Task<void> Machines::remove(NodeId node) {
+  co_await remove_for_good(node);
   removing_.erase(node);
   removed_.insert(node);
   tell_(cluster::NodeGone{node});
 }
 
-Task<void> Machines::sweep(const cluster::State& state) {
-  std::vector<NodeId> there;
+Task<void> Machines::remove_stray(NodeId node) {
+  co_await remove_for_good(node);
+  removing_.erase(node);
+}
+
+Task<std::optional<std::vector<NodeId>>> Machines::there() {
   try {
-    there = co_await provider_.list();
+    Task<std::vector<NodeId>> listed = provider_.list();
+    const Instant deadline = world_.clock.now() + kListMax;
+    co_return co_await with_deadline(world_.clock.loop(), deadline, std::move(listed));
   } catch (const Error& error) {
     log_.warning("nodes not listed", {{"error", error.message}});
   }
-  for (const NodeId& node : there) {
-    if (state.nodes.contains(node) || !removing_.insert(node).second) continue;
+  co_return std::nullopt;
+}
+
+Task<void> Machines::sweep(const cluster::State& state) {
+  // One that is being removed now may still be in the list, and be forgotten when the list comes.
+  std::set<NodeId> known;
+  for (const auto& [id, node] : state.nodes) known.insert(id);
+  const std::optional<std::vector<NodeId>> listed = co_await there();
+  if (!listed) co_return;
+  for (const NodeId& node : *listed) {
+    if (known.contains(node) || state.nodes.contains(node) || !removing_.insert(node).second) continue;
     log_.warning("removing a node that nobody knows", {{"node", node.value}});
-    scope_.spawn(remove(node));
+    tell_(cluster::StrayFound{node});
+    scope_.spawn(remove_stray(node));
+  }
+}
+
+Task<void> Machines::keep_sweeping(const cluster::State& state) {
+  while (true) {
+    co_await Sleep(world_.clock.loop(), world_.clock.now() + kSweepEvery);
+    co_await sweep(state);
   }
 }
 

@@ -49,6 +49,7 @@ class NodesReader {
     max_ = top_.count("autoscaling.max_workers");
     least_ = top_.count("autoscaling.min_workers");
     read_speed();
+    read_money();
     if (out_.provider.head || !out_.provider.workers.empty() || !out_.provider.coordinator_address.empty()) {
       host_type();
     } else {
@@ -94,6 +95,27 @@ class NodesReader {
     }
     if (const auto speed = top_.number("autoscaling.upscaling_speed")) scaling.upscaling_speed = *speed;
     if (const auto idle = top_.duration("autoscaling.idle_timeout")) scaling.idle_timeout = *idle;
+  }
+
+  void read_money() {
+    AutoscalingConfig& scaling = out_.autoscaling;
+    if (const auto policy = top_.text("autoscaling.spot")) {
+      scaling.spot = *policy;
+      if (*policy != "prefer" && *policy != "only" && *policy != "never") {
+        findings_.error(top_.find("autoscaling.spot")->value, fmt::format("the spot policy '{}' is unknown", *policy),
+                        "write prefer, only or never");
+      }
+    }
+    scaling.on_demand_base = top_.count("autoscaling.on_demand_base").value_or(0);
+    scaling.price_cap = top_.number("autoscaling.price_cap");
+    scaling.budget_per_hour = top_.number("autoscaling.budget_per_hour");
+    scaling.budget = top_.number("autoscaling.budget");
+    scaling.launch_concurrency = top_.count("autoscaling.launch_concurrency");
+    if (scaling.launch_concurrency == 0) {
+      findings_.error(top_.find("autoscaling.launch_concurrency")->value,
+                      "with no launch at once there is never a node", "write at least 1");
+    }
+    scaling.consolidate_after = top_.duration("autoscaling.consolidate_after");
   }
 
   // Hosts of one's own are all alike to Ray; what each has is found out there.
@@ -216,6 +238,9 @@ class NodesReader {
     if (auto resources = fields.resources("resources")) type.resources = std::move(*resources);
     type.idle_timeout = fields.duration("idle_timeout");
     type.priority = fields.integer("priority", -kPriorityLimit, kPriorityLimit).value_or(0);
+    type.price_per_hour = fields.number("price_per_hour");
+    type.spot = fields.flag("spot");
+    type.spot_price_per_hour = fields.number("spot_price_per_hour");
     if (auto labels = fields.text_map("labels")) type.labels = std::move(*labels);
     type.setup_host = fields.texts("setup.host");
     type.setup_worker = fields.texts("setup.worker");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -24,6 +25,13 @@ int checked_int(const json& object, const char* key) {
   return value.get<int>();
 }
 
+int64_t micros(Duration time) { return time.count() / 1000; }
+
+Duration from_micros(const json& value) {
+  constexpr int64_t kMicrosMax = std::numeric_limits<int64_t>::max() / 4000;  // sums of such still fit
+  return std::chrono::microseconds(std::clamp<int64_t>(value.get<int64_t>(), 0, kMicrosMax));
+}
+
 std::string hex(const RunningHash& hash) { return fmt::format("{:016x}", hash.value()); }
 
 bool is_spot(const nlohmann::ordered_json& config) {
@@ -38,11 +46,23 @@ bool is_spot(const nlohmann::ordered_json& config) {
   return std::any_of(scheduling->begin(), scheduling->end(), preemptible);
 }
 
+// Without a word in the file, what the clouds' own figures say: a spot machine costs about a third.
+constexpr double kSpotShare = 0.35;
+
+// Ray's files name a market in node_config; `spot` of a node type says that there are both.
 std::vector<Offering> offerings_of(const ClusterFile& file, const NodeTypeConfig& type) {
-  const Market market = is_spot(type.node_config) ? Market::kSpot : Market::kOnDemand;
+  const double price = type.price_per_hour.value_or(0);
+  const double spot_price = type.spot_price_per_hour.value_or(price * kSpotShare);
+  const bool only_spot = !type.spot && is_spot(type.node_config);
+  std::vector<std::string> zones = file.provider.zones;
+  if (zones.empty()) zones.emplace_back();
   std::vector<Offering> out;
-  for (const std::string& zone : file.provider.zones) out.push_back({zone, market, 0});
-  if (out.empty() && market == Market::kSpot) out.push_back({"", market, 0});
+  for (const std::string& zone : zones) {
+    if (only_spot || type.spot.value_or(false)) out.push_back({zone, Market::kSpot, spot_price});
+    if (!only_spot) out.push_back({zone, Market::kOnDemand, price});
+  }
+  // One that says nothing is left out: it is what a type without any means.
+  if (out.size() == 1 && out.front() == Offering{}) out.clear();
   return out;
 }
 
@@ -79,8 +99,32 @@ std::string runtime_of(const ClusterFile& file, const std::string& type, bool he
   return hex(hash);
 }
 
-Scaling scaling_of(const AutoscalingConfig& config) {
+SpotPolicy spot_policy(const std::string& words) {
+  for (const SpotPolicy policy : {SpotPolicy::kOnly, SpotPolicy::kNever}) {
+    if (words == to_string(policy)) return policy;
+  }
+  return SpotPolicy::kPrefer;
+}
+
+Scaling scaling_of(const ClusterFile& file) {
+  const AutoscalingConfig& config = file.autoscaling;
   Scaling out;
+  out.spot = spot_policy(config.spot);
+  out.on_demand_base = config.on_demand_base;
+  out.price_cap = config.price_cap;
+  out.budget_per_hour = config.budget_per_hour;
+  out.budget = config.budget;
+  out.launch_concurrency = config.launch_concurrency;
+  out.consolidate_after = config.consolidate_after;
+  const auto where = [&](const char* path) {
+    const auto found = file.places.find(path);
+    return found == file.places.end() ? std::string() : found->second;
+  };
+  out.speed_where = where("autoscaling.upscaling_speed");
+  out.budget_where = where("autoscaling.budget_per_hour");
+  out.cap_where = where("autoscaling.price_cap");
+  out.concurrency_where = where("autoscaling.launch_concurrency");
+  out.spot_where = where("autoscaling.spot");
   out.upscaling_speed = config.upscaling_speed;
   out.idle_timeout = config.idle_timeout;
   out.initial_workers = config.initial_workers;
@@ -107,16 +151,29 @@ json to_json(const NodeType& type) {
               {"offerings", std::move(offerings)},
               {"made_from", type.made_from},
               {"runtime", type.runtime}};
-  if (type.idle_timeout) out["idle_timeout_us"] = type.idle_timeout->count();
+  if (type.idle_timeout) out["idle_timeout_us"] = micros(*type.idle_timeout);
   return out;
 }
 
 json to_json(const Scaling& scaling) {
-  return {{"upscaling_speed", scaling.upscaling_speed},
-          {"idle_timeout_us", scaling.idle_timeout.count()},
-          {"initial_workers", scaling.initial_workers},
-          {"target_utilization", scaling.target_utilization},
-          {"aggressive", scaling.aggressive}};
+  json out = {{"upscaling_speed", scaling.upscaling_speed},
+              {"idle_timeout_us", micros(scaling.idle_timeout)},
+              {"initial_workers", scaling.initial_workers},
+              {"target_utilization", scaling.target_utilization},
+              {"aggressive", scaling.aggressive},
+              {"spot", to_string(scaling.spot)},
+              {"on_demand_base", scaling.on_demand_base},
+              {"speed_where", scaling.speed_where},
+              {"budget_where", scaling.budget_where},
+              {"cap_where", scaling.cap_where},
+              {"concurrency_where", scaling.concurrency_where},
+              {"spot_where", scaling.spot_where}};
+  if (scaling.price_cap) out["price_cap"] = *scaling.price_cap;
+  if (scaling.budget_per_hour) out["budget_per_hour"] = *scaling.budget_per_hour;
+  if (scaling.budget) out["budget"] = *scaling.budget;
+  if (scaling.launch_concurrency) out["launch_concurrency"] = *scaling.launch_concurrency;
+  if (scaling.consolidate_after) out["consolidate_after_us"] = micros(*scaling.consolidate_after);
+  return out;
 }
 
 // What an older journal has not got keeps its default.
@@ -132,7 +189,7 @@ NodeType node_type_from_json(const json& one) {
   type.priority = one.value("priority", type.priority);
   type.made_from = one.value("made_from", "");
   type.runtime = one.value("runtime", "");
-  if (one.contains("idle_timeout_us")) type.idle_timeout = Duration(one.at("idle_timeout_us").get<int64_t>());
+  if (one.contains("idle_timeout_us")) type.idle_timeout = from_micros(one.at("idle_timeout_us"));
   for (const json& offering : one.value("offerings", json::array())) {
     Offering out;
     out.zone = offering.at("zone").get<std::string>();
@@ -146,14 +203,38 @@ NodeType node_type_from_json(const json& one) {
 Scaling scaling_from_json(const json& object) {
   Scaling out;
   out.upscaling_speed = object.value("upscaling_speed", out.upscaling_speed);
-  out.idle_timeout = Duration(object.value("idle_timeout_us", out.idle_timeout.count()));
+  if (object.contains("idle_timeout_us")) out.idle_timeout = from_micros(object.at("idle_timeout_us"));
   out.initial_workers = object.value("initial_workers", 0);
   out.target_utilization = object.value("target_utilization", 0.0);
   out.aggressive = object.value("aggressive", false);
+  out.spot = spot_policy(object.value("spot", ""));
+  out.on_demand_base = object.value("on_demand_base", 0);
+  out.speed_where = object.value("speed_where", "");
+  out.budget_where = object.value("budget_where", "");
+  out.cap_where = object.value("cap_where", "");
+  out.concurrency_where = object.value("concurrency_where", "");
+  out.spot_where = object.value("spot_where", "");
+  if (object.contains("price_cap")) out.price_cap = object.at("price_cap").get<double>();
+  if (object.contains("budget_per_hour")) out.budget_per_hour = object.at("budget_per_hour").get<double>();
+  if (object.contains("budget")) out.budget = object.at("budget").get<double>();
+  if (object.contains("launch_concurrency")) out.launch_concurrency = object.at("launch_concurrency").get<int>();
+  if (object.contains("consolidate_after_us")) out.consolidate_after = from_micros(object.at("consolidate_after_us"));
   return out;
 }
 
 }  // namespace
+
+std::string_view to_string(SpotPolicy policy) {
+  switch (policy) {
+    case SpotPolicy::kPrefer:
+      return "prefer";
+    case SpotPolicy::kOnly:
+      return "only";
+    case SpotPolicy::kNever:
+      return "never";
+  }
+  return "unknown";
+}
 
 std::string_view to_string(Market market) { return market == Market::kSpot ? "spot" : "on-demand"; }
 
@@ -175,7 +256,7 @@ ClusterSpec cluster_spec_of(const ClusterFile& file, const std::string& contents
   spec.max_workers = file.autoscaling.max_workers;
   spec.max_where = file.place("autoscaling.max_workers");
   if (spec.max_where.empty()) spec.max_where = file.place("node_types");
-  spec.scaling = scaling_of(file.autoscaling);
+  spec.scaling = scaling_of(file);
   for (const auto& [name, config] : file.types) {
     const std::string path = "node_types." + name;
     NodeType type;

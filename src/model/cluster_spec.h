@@ -48,12 +48,26 @@ enum class Isolation {
 };
 std::string_view to_string(Isolation isolation);
 
+enum class SpotPolicy {
+  kPrefer,  // spot where it is not dearer, on demand where spot cannot be had
+  kOnly,
+  kNever,
+};
+std::string_view to_string(SpotPolicy policy);
+
 struct Scaling {
   double upscaling_speed = 1.0;
   Duration idle_timeout = 5min;
   int initial_workers = 0;
   double target_utilization = 0;  // of seed-era files; 0: demand decides
   bool aggressive = false;
+  SpotPolicy spot = SpotPolicy::kPrefer;
+  int on_demand_base = 0;
+  std::optional<double> price_cap, budget_per_hour, budget;
+  std::optional<int> launch_concurrency;
+  std::optional<Duration> consolidate_after;         // absent: never
+  std::string speed_where, budget_where, cap_where;  // file:line:column of each, for people
+  std::string concurrency_where, spot_where;
   bool operator==(const Scaling&) const = default;
 };
 

@@ -205,6 +205,55 @@ TEST(ClusterSpec, HashesSayWhatAChangeTouches) {
   EXPECT_EQ(hashes(kHosts + std::string("auth: {ssh_user: somebody}\n")), std::pair(true, false));
 }
 
+constexpr const char* kMoney = R"(provider: {type: external, command: [cloud], availability_zone: "z1,z2"}
+autoscaling:
+  max_workers: 9
+  spot: only
+  on_demand_base: 2
+  price_cap: 1.5
+  budget_per_hour: 12
+  budget: 400
+  launch_concurrency: 3
+  consolidate_after: 10m
+head_type: small
+node_types:
+  small: {resources: {CPU: 4}, price_per_hour: 0.2, spot: true, spot_price_per_hour: 0.05, idle_timeout: 30s}
+  plain: {resources: {CPU: 4}}
+)";
+
+TEST(ClusterSpec, KnowsPricesMarketsAndBudgets) {
+  const ClusterSpec spec = read(kMoney);
+  EXPECT_EQ(spec.scaling.spot, SpotPolicy::kOnly);
+  EXPECT_EQ(spec.scaling.on_demand_base, 2);
+  EXPECT_EQ(spec.scaling.price_cap, 1.5);
+  EXPECT_EQ(spec.scaling.budget_per_hour, 12);
+  EXPECT_EQ(spec.scaling.budget, 400);
+  EXPECT_EQ(spec.scaling.budget_where, "c.yaml:7:20");
+  EXPECT_EQ(spec.scaling.launch_concurrency, 3);
+  EXPECT_EQ(spec.scaling.consolidate_after, Duration(10min));
+  EXPECT_EQ(spec.types.at("small").idle_timeout, Duration(30s));
+  const std::vector<Offering> both = {{"z1", Market::kSpot, 0.05},
+                                      {"z1", Market::kOnDemand, 0.2},
+                                      {"z2", Market::kSpot, 0.05},
+                                      {"z2", Market::kOnDemand, 0.2}};
+  EXPECT_EQ(spec.types.at("small").offerings, both);
+  EXPECT_EQ(spec.types.at("plain").offerings.size(), 2u);
+  EXPECT_EQ(cluster_spec_from_json(to_json(spec)), spec);
+}
+
+TEST(ClusterSpec, WithoutAWordThereIsOneOfferingOfUnknownPrice) {
+  const ClusterSpec spec = read(kTwoTypes);
+  EXPECT_TRUE(spec.types.at("small").offerings.empty());
+  EXPECT_EQ(spec.scaling.spot, SpotPolicy::kPrefer);
+  EXPECT_FALSE(spec.scaling.budget_per_hour || spec.scaling.price_cap || spec.scaling.consolidate_after);
+}
+
+TEST(ClusterSpec, RefusesAnUnknownSpotPolicyAndNoLaunchAtAll) {
+  const std::string rest = "\nprovider: {type: local}\nnode_types: {a: {resources: {CPU: 1}, max_workers: 1}}\n";
+  EXPECT_EQ(refused("autoscaling: {spot: maybe}" + rest).hint, "write prefer, only or never");
+  EXPECT_EQ(refused("autoscaling: {launch_concurrency: 0}" + rest).where, "c.yaml:1:35");
+}
+
 TEST(ClusterSpec, SurvivesJson) {
   for (const char* text : {kTwoTypes, kHosts}) {
     const ClusterSpec spec = read(text);

@@ -19,6 +19,7 @@ struct NodeOrder {
   Endpoint head;              // where its agent reports to
   bool of_head = false;       // the head's own machine
   std::string runtime;        // what is to be on it; a node that has it is not set up again
+  Offering offering;          // zone and market, where there is a choice
   std::string text;           // the cluster file: how it is reached and set up
   bool restart = false;       // start its agent anew though it runs
   bool keep_running = false;  // put the runtime there beside its agent and workers
@@ -33,7 +34,8 @@ class NodeProvider {
 
   // Returns when the node has the order's runtime and its agent has been started; nothing happens when it is so
   // already. Throws kUsage when it can never
-  // work (the file asks for what this machine has not), kUnavailable when trying again may help.
+  // work (the file asks for what this machine has not), kUnavailable when trying again may help, kNoCapacity, kQuota or kAuth when
+  // such a machine cannot be had.
   virtual Task<void> create(NodeOrder order) = 0;
 
   // Returns when nothing of it is left; at once when there is no such node.

@@ -89,7 +89,13 @@ void fault(FakeCluster& cluster) {
     cluster.happen({ShutdownRequested{}});
   } else if (dice < 56) {
     restart_head(cluster);
-  } else if (dice < 60) {
+  } else if (dice < 57) {
+    cluster.happen({StrayFound{NodeId{"stray-1"}}});
+  } else if (dice < 59) {
+    ResourcesRequested request;
+    if (random.chance(0.5)) request.bundles.push_back({cpus(1), static_cast<int64_t>(1 + random.below(20))});
+    cluster.happen({request});
+  } else if (dice < 62) {
     // Everybody is slow: seats are late, jobs starve, timeouts pass.
     cluster.now = later(cluster.now, std::chrono::seconds(random.below(900)));
     cluster.happen({});
