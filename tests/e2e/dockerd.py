@@ -3,8 +3,8 @@
     with Dockerd(folder) as docker:
         docker.cli("ps")
 
-By hand, and for the unit tests in C++: `dockerd.py FOLDER` starts one, prints `ready SOCKET` (or `skip REASON`) and ends
-it when standard input does.
+By hand, and for the unit tests in C++: `dockerd.py FOLDER` starts one, prints `ready SOCKET` (or `skip REASON`), and
+ends it when standard input does.
 
 The image `rubato-test` has busybox, and bash with the libraries that it needs, from this machine.
 """
