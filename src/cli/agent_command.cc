@@ -4,6 +4,7 @@
 #include "cli/daemon_world.h"
 #include "cli/head_command.h"
 #include "cli/run_command.h"
+#include "cli/values.h"
 #include "core/text.h"
 #include "node/node_agent.h"
 #include "os/python.h"
@@ -33,6 +34,21 @@ TlsFiles in_folder(TlsFiles files, const std::string& dir) {
   return files;
 }
 
+// A machine of its own whose file does not say what it has: all of it.
+Resources resources_of(DaemonWorld& daemon) {
+  Resources out;
+  out.set(kCpu, int64_t{1000} * daemon.machine.cpus);
+  if (daemon.machine.gpus > 0) out.set(kGpu, int64_t{1000} * daemon.machine.gpus);
+  const std::string meminfo = daemon.files.read("/proc/meminfo").value_or("");
+  for (const std::string_view line : split(meminfo, '\n')) {
+    const auto rest = strip_prefix(line, "MemTotal:");
+    if (!rest) continue;
+    const std::string_view digits = trim(*rest).substr(0, trim(*rest).find(' '));
+    if (const auto kib = parse_int(digits)) out.set(kMemory, int64_t{1024} * *kib);
+  }
+  return out;
+}
+
 Task<void> beside(os::Runtime& runtime, std::function<void()> work) {
   std::function<bool()> job = [work = std::move(work)] {
     work();
@@ -55,7 +71,11 @@ Task<int> run_agent(DaemonWorld& daemon, std::string dir) {
   settings.resources = file.resources;
   settings.key.identity = in_folder(file.identity, dir);
   settings.environment = daemon.environment;
-  settings.environment["CUDA_VISIBLE_DEVICES"] = join(file.gpus, ",");
+  if (file.resources.empty()) {
+    settings.resources = resources_of(daemon);
+  } else if (!file.gpus.empty() || file.resources.of(kGpu) == 0) {
+    settings.environment["CUDA_VISIBLE_DEVICES"] = join(file.gpus, ",");
+  }
   settings.version = daemon.version;
   settings.unpack = node::package_unpacker();
   os::Runtime& runtime = daemon.runtime;

@@ -20,6 +20,8 @@
 #include "cli/head_command.h"
 #include "cli/help.h"
 #include "cli/job_commands.h"
+#include "cli/machine_commands.h"
+#include "cli/remote.h"
 #include "cli/run_command.h"
 #include "cli/run_flags.h"
 #include "cli/status_commands.h"
@@ -137,6 +139,14 @@ Body body_of(const Command& command) {
       {&up_table(), up_command},
       {&down_table(), down_command},
       {&status_table(), status_command},
+      {&exec_table(), exec_command},
+      {&attach_table(), attach_command},
+      {&rsync_up_table(), rsync_up_command},
+      {&rsync_down_table(), rsync_down_command},
+      {&get_head_ip_table(), get_head_ip_command},
+      {&get_worker_ips_table(), get_worker_ips_command},
+      {&monitor_table(), monitor_command},
+      {&clusters_table(), clusters_command},
       {&top_table(), top_command},
       {&events_table(), events_command},
       {&why_table(), why_command},
@@ -158,6 +168,9 @@ Body body_of(const Command& command) {
 }
 
 int do_command(const Command& command, const std::vector<std::string>& args, const Shell& shell) {
+  if (&command == &submit_table() && is_submit_to_cluster(args)) {
+    return submit_to_command(parse_command(submit_to_table(), args, shell.env), shell);
+  }
   const ParsedCommand parsed = parse_command(command, args, shell.env);
   if (parsed.help) {
     shell.out(command_help(command, shell.colour));
@@ -217,7 +230,8 @@ int main(int argc, char** argv) {
   shell.now = os::wall_now;
   shell.read_line = os::read_line;
   shell.random_token = [] { return Random(os::entropy()).hex(16) + Random(os::entropy()).hex(16); };
-  shell.open_api = open_api;
+  shell.remote = [&shell] { return real_remote(shell.env); };
+  shell.open_api = [&shell](const ClusterPlace& place) { return open_api(place, shell.remote); };
   shell.cluster_tools = [&shell] { return real_cluster_tools(shell.env); };
   const int code = run_cli({argv + std::min(argc, 1), argv + argc}, shell);
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;

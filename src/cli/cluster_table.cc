@@ -15,11 +15,21 @@ const Command& up_table() {
       .summary = "start a cluster, or change it to what a file says",
       .usage = "rubato up [FILE] [-y] [--dry-run]",
       .about =
-          "Without a file: one node with all of this machine. Run it again after an edit: only what differs is\n"
-          "changed. Run it after a crash: a dead head is started again and takes over its agents and jobs.",
-      .positional = {.name = "FILE", .help = "the cluster file", .at_most = 1},
+          "Without a file: one node with all of this machine. With hosts in it, they become the cluster over SSH.\n"
+          "Run it again after an edit: only what differs is changed. Run it after a crash: a dead head is started\n"
+          "again and takes over its agents and jobs.",
+      .positional = {.name = "FILE", .help = "the cluster file, Ray's or ours; http(s) works", .at_most = 1},
       .flags = {{.name = "yes", .short_name = 'y', .help = "do not ask before nodes are removed"},
-                {.name = "dry-run", .short_name = 'n', .help = "say what would change, and change nothing"},
+                {.name = "dry-run", .help = "say what would change, and change nothing"},
+                {.name = "min-workers", .kind = kTaken, .value = "N", .help = "instead of the file's"},
+                {.name = "max-workers", .kind = kTaken, .value = "N", .help = "instead of the file's"},
+                {.name = "no-restart", .help = "update files and set-up, but leave agents and jobs running"},
+                {.name = "restart-only", .help = "restart the nodes' agents, without their set-up"},
+                {.name = "cluster-name",
+                 .short_name = 'n',
+                 .kind = kTaken,
+                 .value = "NAME",
+                 .help = "instead of the file's cluster_name"},
                 {.name = "store",
                  .kind = kTaken,
                  .value = "URL",
@@ -34,10 +44,16 @@ const Command& up_table() {
                  .kind = kTaken,
                  .value = "TIME",
                  .help = "how long to wait until the nodes are up",
-                 .default_text = "60s"},
+                 .default_text = "60s; 30m on hosts of your own"},
                 json_flag(),
-                cluster_flag()},
-      .examples = {{"this machine", "rubato up"}, {"four small nodes, from a file", "rubato up local.yaml"}}};
+                cluster_flag(),
+                {.name = "no-config-cache", .help = "", .hidden = true},
+                {.name = "here", .hidden = true},
+                {.name = "files-hash", .kind = kTaken, .value = "HASH", .hidden = true},
+                {.name = "said-file", .kind = kTaken, .value = "PATH", .hidden = true}},
+      .examples = {{"this machine", "rubato up"},
+                   {"what a file says", "rubato up cluster.yaml"},
+                   {"other limits, and nothing else", "rubato up cluster.yaml --max-workers 8 --no-restart"}}};
   return table;
 }
 
@@ -45,24 +61,35 @@ const Command& down_table() {
   static const Command table{
       .name = "down",
       .summary = "end a cluster: its jobs, nodes and head",
-      .usage = "rubato down [-y] [--purge]",
+      .usage = "rubato down [CLUSTER] [-y] [--purge] [--workers-only [--keep-min-workers]]",
       .about = "The journal, logs and outputs stay, for 'rubato up' to find again; --purge removes them.",
+      .positional = {.name = "CLUSTER", .help = "a cluster file, or the name of a cluster", .at_most = 1},
       .flags = {{.name = "yes", .short_name = 'y', .help = "do not ask"},
+                {.name = "workers-only", .help = "end the workers; the head stays"},
+                {.name = "keep-min-workers", .help = "of each type, keep as many as its min_workers"},
+                {.name = "cluster-name",
+                 .short_name = 'n',
+                 .kind = kTaken,
+                 .value = "NAME",
+                 .help = "instead of the file's cluster_name"},
                 {.name = "purge", .help = "also remove the journal, logs, outputs and packages"},
                 {.name = "timeout",
                  .kind = kTaken,
                  .value = "TIME",
                  .help = "how long jobs and nodes may take to end",
                  .default_text = "120s"},
-                cluster_flag()}};
+                cluster_flag(),
+                {.name = "here", .hidden = true}}};
   return table;
 }
 
 const Command& status_table() {
-  static const Command table{.name = "status",
-                             .summary = "show the cluster, its nodes, jobs and last events",
-                             .usage = "rubato status [--json]",
-                             .flags = {json_flag(), cluster_flag()}};
+  static const Command table{
+      .name = "status",
+      .summary = "show the cluster, its nodes, jobs and last events",
+      .usage = "rubato status [CLUSTER] [--json]",
+      .positional = {.name = "CLUSTER", .help = "a cluster file, or the name of a cluster", .at_most = 1},
+      .flags = {json_flag(), cluster_flag()}};
   return table;
 }
 

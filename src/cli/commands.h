@@ -18,6 +18,17 @@ const Command& events_table();
 const Command& why_table();
 const Command& replay_table();
 
+const Command& exec_table();
+const Command& attach_table();
+const Command& rsync_up_table();
+const Command& rsync_down_table();
+const Command& get_head_ip_table();
+const Command& get_worker_ips_table();
+const Command& monitor_table();
+const Command& clusters_table();
+// Ray's `submit CLUSTER.yaml SCRIPT`; not in all_commands().
+const Command& submit_to_table();
+
 const Command& submit_table();
 const Command& jobs_table_command();
 const Command& job_show_table();
@@ -45,6 +56,7 @@ const Command& daemon_table();
 const std::vector<const Command*>& all_commands();
 
 // The command that the words begin with, and how many of them name it: "job show" takes two. nullptr when it is none.
+// Ray's older spelling, rsync_up, is rsync-up.
 struct FoundCommand {
   const Command* command = nullptr;
   size_t words = 0;

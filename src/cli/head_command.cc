@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/daemon_world.h"
+#include "cli/machine_provider.h"
 #include "core/text.h"
 #include "head/api.h"
 #include "os/certificates.h"
@@ -96,6 +97,16 @@ provider::LocalSettings local_settings(const DaemonWorld& daemon, const std::str
   return settings;
 }
 
+// The newest text is the controller's, who comes after its provider.
+MachineProviderSettings machine_settings(const std::string& dir, const std::string& cluster,
+                                         const head::Controller* const& leading) {
+  MachineProviderSettings settings;
+  settings.cluster = cluster;
+  settings.folder = dir;
+  settings.text = [&leading] { return leading != nullptr ? leading->state().spec_text : std::string(); };
+  return settings;
+}
+
 // Where the API is, for those on this machine.
 struct ApiPlace {
   std::string bind = "127.0.0.1";
@@ -149,7 +160,7 @@ Task<int> run_head(DaemonWorld& daemon, std::string dir) {
   ChannelKey key;
   key.identity = identity_of(dir);
   // Nodes in namespaces of their own come over a bridge; agents prove themselves by certificate in any case.
-  const std::string agents_host = wanted.isolated ? "" : "127.0.0.1";
+  const std::string agents_host = wanted.isolated || !wanted.provider.empty() ? "" : "127.0.0.1";
   const auto listener = at_port(before.agents, [&](uint16_t port) {
     return daemon.network.listen(Endpoint{agents_host, port}, key, kHeartbeat);
   });
@@ -159,14 +170,19 @@ Task<int> run_head(DaemonWorld& daemon, std::string dir) {
 
   const OpenJournal journal = co_await open_journal(daemon, dir, cluster, wanted.store);
   os::RealDaemons daemons;
-  provider::LocalProvider provider(daemon.world, daemons, local_settings(daemon, dir, cluster));
+  const head::Controller* leading = nullptr;
+  const std::unique_ptr<provider::NodeProvider> provider =
+      wanted.provider.empty()
+          ? std::make_unique<provider::LocalProvider>(daemon.world, daemons, local_settings(daemon, dir, cluster))
+          : machine_provider(daemon, machine_settings(dir, cluster, leading));
   head::HeadSettings settings;
   settings.folder = dir;
   settings.version = daemon.version;
   settings.heartbeat = kHeartbeat;
-  settings.agents = Endpoint{"127.0.0.1", listener->port()};
+  settings.agents = Endpoint{wanted.address.empty() ? "127.0.0.1" : wanted.address, listener->port()};
   Metrics metrics;
-  head::Controller controller(daemon.world, *journal.journal, provider, settings, metrics, daemon.log);
+  head::Controller controller(daemon.world, *journal.journal, *provider, settings, metrics, daemon.log);
+  leading = &controller;
   co_await controller.recover();
   head::Api api(daemon.world, controller, metrics, os::read_secret(dir + "/token"));
 

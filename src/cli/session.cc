@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/cluster_target.h"
 #include "core/text.h"
 
 namespace rubato::cli {
@@ -13,6 +14,15 @@ Session open_session(const ParsedCommand& parsed, const Shell& shell) {
   const Given* given = parsed.find("cluster");
   // From the variable, the next command finds it as this one did.
   if (given != nullptr && given->joint != '=') session.cluster_flag = " --cluster " + session.place.name;
+  return session;
+}
+
+Session open_named_session(const ParsedCommand& parsed, const Shell& shell) {
+  if (parsed.positionals.empty()) return open_session(parsed, shell);
+  Session session;
+  session.place = find_cluster(parsed, shell, parsed.positionals.front()).place;
+  session.api = shell.open_api(session.place);
+  session.cluster_flag = " --cluster " + session.place.name;
   return session;
 }
 

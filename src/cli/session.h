@@ -20,6 +20,8 @@ struct Session {
   std::string cluster_flag;  // " --cluster NAME" when it was given: for commands that we suggest
 };
 Session open_session(const ParsedCommand& parsed, const Shell& shell);
+// The same for a command whose first word may be a cluster file or a cluster's name.
+Session open_named_session(const ParsedCommand& parsed, const Shell& shell);
 
 Look look_of(const Shell& shell);
 

@@ -63,7 +63,7 @@ WallTime time_of(const json& status, WallTime fallback) {
 }  // namespace
 
 int status_command(const ParsedCommand& parsed, const Shell& shell) {
-  const Session session = open_session(parsed, shell);
+  const Session session = open_named_session(parsed, shell);
   const json status = get(*session.api, "status");
   shell.out(parsed.has("json") ? json_text(status) : status_text(status, look_of(shell)));
   return 0;

@@ -8,6 +8,7 @@
 #include "cli/cluster_tools.h"
 #include "cli/document.h"
 #include "cli/head_command.h"
+#include "cli/remote_up.h"
 #include "cli/render_cluster.h"
 #include "cli/session.h"
 #include "cli/values.h"
@@ -24,8 +25,7 @@ constexpr Duration kLook = 100ms;
 constexpr size_t kLogLinesShown = 8;
 
 struct WantedCluster {
-  std::string text;
-  std::string file;  // as typed, for positions
+  ClusterText text;
   ClusterSpec spec;
 };
 
@@ -39,45 +39,37 @@ std::string default_text_named(const MachineFacts& machine, const std::string& n
 }
 
 // Without a file: a cluster that is open goes on with its own; else the default for this machine.
-WantedCluster without_file(const ParsedCommand& parsed, const Shell& shell, ClusterTools& tools) {
+ClusterText without_file(const ParsedCommand& parsed, const Shell& shell, ClusterTools& tools) {
   const auto found = list_clusters(clusters_folder(shell.env));
   const bool any_open = std::any_of(found.begin(), found.end(), [](const auto& one) { return one.open; });
-  std::string name = parsed.value("cluster");
+  std::string name = parsed.value("cluster-name", parsed.value("cluster"));
+  const bool named = !name.empty();
   if (name.empty()) name = any_open ? choose_cluster(found, "") : "local";
   const ClusterPlace place = place_of(shell.env, name);
   const bool open =
       std::any_of(found.begin(), found.end(), [&](const auto& one) { return one.open && one.name == name; });
-  const std::string kept = place.folder + "/cluster.yaml";
-  WantedCluster wanted;
-  const auto text = tools.files().read(kept);
-  if (text && (open || parsed.has("cluster"))) {
-    wanted.text = *text;
-    wanted.file = kept;
-  } else {
-    wanted.text = default_text_named(tools.machine(), name);
-    wanted.file = kept;
-  }
-  return wanted;
+  ClusterText out;
+  out.path = place.folder + "/cluster.yaml";
+  const auto kept = tools.files().read(out.path);
+  out.text = kept && (open || named) ? *kept : default_text_named(tools.machine(), name);
+  out.file = read_cluster_file(out.text, out.path);
+  return out;
 }
 
-WantedCluster read_wanted(const ParsedCommand& parsed, const Shell& shell, ClusterTools& tools) {
-  WantedCluster wanted;
-  if (parsed.positionals.empty()) {
-    wanted = without_file(parsed, shell, tools);
-  } else {
-    wanted.file = parsed.positionals.front();
-    const auto text = tools.files().read(std::filesystem::absolute(wanted.file).string());
-    if (!text) {
-      throw Error(ErrorCode::kUsage, fmt::format("the cluster file '{}' cannot be read", wanted.file), "",
-                  "give the path of a file, or none for all of this machine");
-    }
-    wanted.text = *text;
+ClusterText read_wanted(const ParsedCommand& parsed, const Shell& shell, ClusterTools& tools) {
+  ClusterText wanted = parsed.positionals.empty() ? without_file(parsed, shell, tools)
+                                                  : read_cluster_text(tools.files(), parsed.positionals.front());
+  // What another rubato sends along is called by the name that the person knows.
+  if (const Given* said = parsed.find("said-file")) {
+    wanted.path = said->values.back();
+    wanted.file = read_cluster_file(wanted.text, wanted.path);
   }
-  wanted.spec = read_cluster_spec(wanted.text, wanted.file);
+  wanted = with_overrides(std::move(wanted), parsed);
+  (void)read_cluster_spec(wanted.text, wanted.path);  // throws what is wrong with it
   const Given* given = parsed.find("cluster");
-  if (given != nullptr && given->joint != '=' && given->values.back() != wanted.spec.name) {
+  if (given != nullptr && given->joint != '=' && given->values.back() != wanted.file.name) {
     throw Error(ErrorCode::kUsage,
-                fmt::format("{} is the cluster '{}', not '{}'", wanted.file, wanted.spec.name, given->values.back()),
+                fmt::format("{} is the cluster '{}', not '{}'", wanted.path, wanted.file.name, given->values.back()),
                 "", "drop --cluster, or change cluster_name in the file");
   }
   return wanted;
@@ -95,13 +87,16 @@ std::string plan_of(const ClusterSpec& spec) {
   return out;
 }
 
+// What nodes are made of, for the head to know before it knows its cluster.
+std::string provider_of(const ClusterFile& file) { return file.provider.this_machine() ? "" : file.provider.type; }
+
 class Upper {
  public:
-  Upper(const ParsedCommand& parsed, const Shell& shell)
+  Upper(const ParsedCommand& parsed, const Shell& shell, std::unique_ptr<ClusterTools> tools, WantedCluster wanted)
       : parsed_(parsed),
         shell_(shell),
-        tools_(shell.cluster_tools()),
-        wanted_(read_wanted(parsed, shell, *tools_)),
+        tools_(std::move(tools)),
+        wanted_(std::move(wanted)),
         place_(place_of(shell.env, wanted_.spec.name)),
         api_(shell.open_api(place_)) {
     if (const Given* given = parsed.find("timeout")) timeout_ = duration_value(*given, 0s);
@@ -121,7 +116,8 @@ class Upper {
     }
     std::unique_ptr<FolderHold> hold;
     if (!dry) {
-      hold = take_folder();
+      // Two at once would start two heads, or undo each other's change in the middle.
+      hold = take_folder(*tools_, shell_, place_, [this] { return api_->pause(kLook); });
       running_ = tools_->daemons().running(place_.head_folder()).has_value();
       check_settings();
       if (!running_) start_head();
@@ -140,23 +136,11 @@ class Upper {
       }
     }
     const json applied = put_cluster(true);
-    tools_->files().write_atomically(place_.folder + "/cluster.yaml", wanted_.text);
+    tools_->files().write_atomically(place_.folder + "/cluster.yaml", wanted_.text.text);
     return wait_for_nodes(int_in(applied, "wanted_nodes"), !running_ || !changes.empty());
   }
 
  private:
-  // Two at once would start two heads, or undo each other's change in the middle.
-  std::unique_ptr<FolderHold> take_folder() {
-    bool said = false;
-    while (true) {
-      if (auto hold = tools_->try_hold(place_)) return hold;
-      if (!std::exchange(said, true)) {
-        shell_.err(fmt::format("waiting for another rubato up or down of '{}' to end\n", place_.name));
-      }
-      if (!api_->pause(kLook)) throw Error(ErrorCode::kFailed, "interrupted while waiting");
-    }
-  }
-
   // What a head is told at its start holds until its end.
   void check_settings() {
     if (!running_) return;
@@ -166,6 +150,10 @@ class Upper {
                   fmt::format("the head of '{}' keeps its journal in {}", place_.name,
                               kept.store.empty() ? "its folder" : kept.store),
                   "", "run rubato down first, then rubato up with the other --store");
+    }
+    if (kept.provider != provider_of(wanted_.text.file)) {
+      throw Error(ErrorCode::kUsage, fmt::format("the provider of '{}' cannot change while it runs", place_.name),
+                  wanted_.text.file.place("provider"), "run rubato down first");
     }
     if (listen_ && *listen_ != kept.listen) {
       throw Error(
@@ -180,6 +168,8 @@ class Upper {
     if (store_) settings.store = *store_;
     if (listen_) settings.listen = *listen_;
     settings.isolated = wanted_.spec.isolation == Isolation::kNetns;
+    settings.provider = provider_of(wanted_.text.file);
+    if (wanted_.text.file.provider.head) settings.address = wanted_.text.file.provider.head->host;
     tools_->make_identity(place_, settings.listen);
     tools_->files().make_folders(place_.head_folder());
     // A dead head's address would be asked until the new one has written its own.
@@ -231,7 +221,11 @@ class Upper {
     ApiRequest request;
     request.method = "PUT";
     request.target = "cluster";
-    request.body = json{{"text", wanted_.text}, {"file", wanted_.file}, {"apply", apply}}.dump();
+    json body = {{"text", wanted_.text.text}, {"file", wanted_.text.path}, {"apply", apply}};
+    if (parsed_.has("files-hash")) body["files_hash"] = parsed_.value("files-hash");
+    if (parsed_.has("no-restart")) body["no_restart"] = true;
+    if (parsed_.has("restart-only")) body["restart"] = true;
+    request.body = body.dump();
     request.patience = timeout_;
     return api_->call(request);
   }
@@ -292,6 +286,13 @@ class Upper {
 
 }  // namespace
 
-int up_command(const ParsedCommand& parsed, const Shell& shell) { return Upper(parsed, shell).run(); }
+int up_command(const ParsedCommand& parsed, const Shell& shell) {
+  std::unique_ptr<ClusterTools> tools = shell.cluster_tools();
+  WantedCluster wanted;
+  wanted.text = read_wanted(parsed, shell, *tools);
+  if (!wanted.text.file.provider.this_machine() && !parsed.has("here")) return remote_up(parsed, shell, wanted.text);
+  wanted.spec = read_cluster_spec(wanted.text.text, wanted.text.path, parsed.value("files-hash"));
+  return Upper(parsed, shell, std::move(tools), std::move(wanted)).run();
+}
 
 }  // namespace rubato::cli

@@ -121,6 +121,7 @@ const std::vector<Api::Route>& Api::routes() {
       {"GET", "/api/v1/nodes/{id}", &Api::node},
       {"DELETE", "/api/v1/nodes/{id}", &Api::drain_node},
       {"GET", "/api/v1/nodes/{id}/why", &Api::node_why},
+      {"GET", "/api/v1/nodes/{id}/log", &Api::node_log},
       {"GET", "/api/v1/packages/{hash}", &Api::package},
       {"PUT", "/api/v1/packages/{hash}", &Api::put_package},
       {"POST", "/api/v1/jobs", &Api::submit},
@@ -263,6 +264,26 @@ Task<ServerReply> Api::drain_node(Call call) {
 Task<ServerReply> Api::node_why(Call call) {
   const State& state = *co_await controller_.settled();
   co_return reply(why_node(state, find_node(state, call.parts["id"])));
+}
+
+// Of a node that is gone, too, as long as the file is there.
+Task<ServerReply> Api::node_log(Call call) {
+  const std::string& id = call.parts["id"];
+  const State& state = *co_await controller_.settled();
+  const bool plain = id.find_first_of("/\\") == std::string::npos && !id.starts_with('.');
+  const std::string path = controller_.settings().folder + "/nodes/" + id + "/setup.log";
+  if (!plain || !world_.files.exists(path)) {
+    (void)find_node(state, id);
+    throw Error(ErrorCode::kNotFound, fmt::format("the node '{}' has no log of its set-up", id), "",
+                "only nodes on machines of their own are set up");
+  }
+  constexpr size_t kLogMax = size_t{4} << 20;
+  std::string text = world_.files.read(path).value_or("");
+  if (text.size() > kLogMax) text.erase(0, text.find('\n', text.size() - kLogMax) + 1);
+  ServerReply out;
+  out.headers["content-type"] = "text/plain; charset=utf-8";
+  out.body = std::move(text);
+  co_return out;
 }
 
 Task<ServerReply> Api::package(Call call) {

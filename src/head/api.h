@@ -43,6 +43,7 @@ class Api {
   Task<ServerReply> node(Call call);
   Task<ServerReply> drain_node(Call call);
   Task<ServerReply> node_why(Call call);
+  Task<ServerReply> node_log(Call call);
   Task<ServerReply> package(Call call);
   Task<ServerReply> put_package(Call call);
   Task<ServerReply> submit(Call call);
