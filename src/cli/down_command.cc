@@ -10,6 +10,8 @@
 #include "cli/cluster_tools.h"
 #include "cli/document.h"
 #include "cli/head_command.h"
+#include "cli/head_start.h"
+#include "cli/remote.h"
 #include "cli/remote_up.h"
 #include "cli/session.h"
 #include "cli/values.h"
@@ -63,8 +65,12 @@ class Downer {
       return 1;
     }
     const auto hold = take_folder(*tools_, shell_, place_, [this] { return api_->pause(kDownLook); });
-    if (head) end_head();
+    const bool elsewhere = has_machines();
+    // Only a head can end what it started on other machines.
+    if (!head && open && elsewhere) start_again();
+    if (head || (open && elsewhere)) end_head();
     kill_agents();
+    if (elsewhere) shell_.remote()->disconnect_all(place_.folder);
     tools_->files().remove_tree(place_.head_file());
     const std::string store = store_elsewhere();
     if (purge) tools_->files().remove_tree(place_.folder);
@@ -137,6 +143,18 @@ class Downer {
     } catch (const Error&) {
       return "";  // damaged settings are no reason not to end and remove a cluster
     }
+  }
+
+  bool has_machines() const {
+    try {
+      return !read_head_settings(place_.folder).provider.empty();
+    } catch (const Error&) {
+      return false;
+    }
+  }
+
+  void start_again() {
+    start_head_process(*tools_, shell_, place_, *api_, read_head_settings(place_.folder), timeout_);
   }
 
   // The folder is ours to remove; an etcd has other users, and keeps what they are not told about.

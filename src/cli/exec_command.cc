@@ -102,18 +102,16 @@ class HeadLine {
     }
     os::RealFiles files;
     provider::SshTarget way = target_of(files, target_.place, *target_.remote);
-    if (forwards_.empty()) {
-      remote->connect(way);
-    } else {
-      way.control_folder.clear();  // a shared connection would keep the ports after the command
-    }
+    if (!forwards_.empty()) way.control_folder.clear();  // a shared connection would keep the ports after the command
     provider::SshOptions options;
     options.tty = terminal;
     options.batch = !shell_.asks;
     options.forwards = forwards_;
     options.command = line;
+    options.control_persist = kLaptopPersist;
     const int code = remote->in_front(provider::ssh_argv(way, options));
-    if (code == 255) shell_.err(fmt::format("note: 255 is also what ssh says when it lost {}\n", way.host));
+    // ssh's own failure, or the command's: the machine tells, with the reason and the fix.
+    if (code == 255) remote->connect(way);
     return code;
   }
 

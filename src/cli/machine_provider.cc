@@ -1,19 +1,15 @@
 #include "cli/machine_provider.h"
 
-#include <nlohmann/json.hpp>
-
-#include "cli/document.h"
-#include "core/text.h"
 #include "os/certificates.h"
 #include "provider/host_list.h"
 #include "provider/local_runner.h"
+#include "provider/node_plan.h"
 #include "provider/ssh_provider.h"
 #include "provider/ssh_runner.h"
 
 namespace rubato::cli {
 namespace {
 
-using nlohmann::json;
 using provider::CommandRunner;
 using provider::Machine;
 using provider::NodeOrder;
@@ -54,7 +50,6 @@ class HostsOfFile final : public provider::Instances {
     out.head = file.provider.head;
     out.workers = file.provider.workers;
     out.file = folder_ + "/hosts.json";
-    out.is_head = [](const NodeOrder& order) { return order.of_head; };
     return out;
   }
 
@@ -90,7 +85,9 @@ class MachineProvider final : public provider::NodeProvider {
     out.runner = runner_;
     out.reach = [this](const Machine& machine) { return reach(machine); };
     out.plan = [this](NodeOrder order, Machine machine) { return plan(std::move(order), std::move(machine)); };
-    out.end = [this](const NodeId& node) { return end_of(node); };
+    out.end = [this](const NodeId& node) {
+      return provider::plan_end(read_cluster_file(settings_.text(), "cluster.yaml"), node);
+    };
     return out;
   }
 
@@ -108,55 +105,11 @@ class MachineProvider final : public provider::NodeProvider {
     return std::make_unique<provider::SshRunner>(daemon_.world, runner_, std::move(target));
   }
 
-  // What `up` has put into CLUSTER/staging.
-  std::vector<provider::NodeMount> mounts() {
-    std::vector<provider::NodeMount> out;
-    const json manifest =
-        json::parse(daemon_.files.read(settings_.folder + "/staging/manifest.json").value_or(""), nullptr, false);
-    if (!manifest.is_object()) return out;
-    for (const auto& [remote, entry] : object_in(manifest, "mounts").items()) {
-      provider::NodeMount mount;
-      mount.local = settings_.folder + "/staging/mounts/" + raw_in(entry, "staged");
-      mount.remote = remote;
-      out.push_back(std::move(mount));
-    }
-    return out;
-  }
-
-  std::optional<provider::ContainerSpec> container(const ClusterFile& file, const std::string& type, bool head) const {
-    const auto found = container_for(file, type, head);
-    if (!found) return std::nullopt;
-    provider::ContainerSpec out;
-    out.container = *found;
-    out.use_podman = file.docker.use_podman;
-    out.detect_gpus = !file.docker.disable_automatic_runtime_detection;
-    out.detect_shm_size = !file.docker.disable_shm_size_detection;
-    return out;
-  }
-
   Task<NodeSetupSpec> plan(NodeOrder order, Machine machine) {
     const ClusterFile file = read_cluster_file(order.text, "cluster.yaml");
-    const NodeCommands commands = commands_for(file, order.type.name, order.of_head);
-    NodeSetupSpec spec;
-    spec.cluster = settings_.cluster;
-    spec.node = order.node;
-    spec.mounts = mounts();
-    // What was left out of the staging is left alone on the nodes as well.
-    spec.sync.exclude = file.files.exclude;
-    spec.sync.ignore_files = file.files.ignore_files;
-    spec.host_commands = commands.host;
-    spec.setup_commands = commands.setup;
-    spec.setup_commands.insert(spec.setup_commands.end(), commands.start.before.begin(), commands.start.before.end());
-    spec.setup_commands.insert(spec.setup_commands.end(), commands.start.after.begin(), commands.start.after.end());
-    spec.container = container(file, order.type.name, order.of_head);
-    spec.runtime_hash = order.runtime;
-    spec.agent.node = order.node;
-    spec.agent.head = order.head;
-    spec.agent.address = machine.address.empty() ? machine.host.host : machine.address;
-    spec.agent.resources = order.type.resources;
+    NodeSetupSpec spec = provider::plan_node(file, order, machine, settings_.folder);
     spec.identity = identity(order.node);
     if (machine.this_machine && !spec.container) spec.program = daemon_.program;
-    spec.log_file = setup_log(settings_.folder, order.node);
     co_return spec;
   }
 
@@ -172,20 +125,6 @@ class MachineProvider final : public provider::NodeProvider {
     return out;
   }
 
-  provider::NodeEnd end_of(const NodeId& node) {
-    const ClusterFile file = read_cluster_file(settings_.text(), "cluster.yaml");
-    provider::NodeEnd out;
-    out.cluster = settings_.cluster;
-    out.node = node;
-    const bool head = node.value == kHeadNode;
-    std::string type = file.head_type;
-    for (const auto& [name, config] : file.types) {
-      if (!head && node.value.starts_with(name + "-")) type = name;
-    }
-    out.container = container(file, type, head);
-    return out;
-  }
-
   DaemonWorld& daemon_;
   const MachineProviderSettings settings_;
   const provider::RunnerSettings runner_;
@@ -195,10 +134,6 @@ class MachineProvider final : public provider::NodeProvider {
 };
 
 }  // namespace
-
-std::string setup_log(const std::string& cluster_folder, const NodeId& node) {
-  return cluster_folder + "/nodes/" + node.value + "/setup.log";
-}
 
 std::unique_ptr<provider::NodeProvider> machine_provider(DaemonWorld& daemon, MachineProviderSettings settings) {
   return std::make_unique<MachineProvider>(daemon, std::move(settings));

@@ -14,14 +14,11 @@ namespace rubato::cli {
 
 struct MachineProviderSettings {
   std::string cluster;
-  std::string folder;                  // of the cluster, here
-  std::function<std::string()> text;   // the cluster file as the journal has it
+  std::string folder;                 // of the cluster, here
+  std::function<std::string()> text;  // the cluster file as the journal has it
 };
 
 // Throws kUsage for a provider that makes machines in a way we do not know.
 std::unique_ptr<provider::NodeProvider> machine_provider(DaemonWorld& daemon, MachineProviderSettings settings);
-
-// Where a node's set-up is logged.
-std::string setup_log(const std::string& cluster_folder, const NodeId& node);
 
 }  // namespace rubato::cli

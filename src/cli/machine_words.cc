@@ -21,8 +21,9 @@ std::string surroundings(const std::string& cluster, const std::string& program)
 
 // A login shell complains when it is interactive without a terminal, and profiles may, too: nobody asked for that.
 std::string in_login_shell(const std::string& script, bool terminal) {
-  if (terminal) return "exec bash --login -i -c " + shell_quote(script);
-  return "exec 4>&2 2>/dev/null; exec bash --login -i -c " + shell_quote("exec 2>&4 4>&-; " + script);
+  const std::string inside = "(" + script + "\n)";  // an `exit` of the shell itself would say "logout"
+  if (terminal) return "exec bash --login -i -c " + shell_quote(inside);
+  return "exec 4>&2 2>/dev/null; exec bash --login -i -c " + shell_quote("exec 2>&4 4>&-; " + inside);
 }
 
 std::string in_container(const std::string& name, bool podman, bool terminal, const std::string& line) {

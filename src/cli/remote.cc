@@ -29,8 +29,6 @@ constexpr Duration kConnectMax = 20s;
 constexpr Duration kControlMax = 10s;
 constexpr Duration kProgramMax = 600s;
 constexpr size_t kHashInProgramName = 16;  // of provider::RemoteBinary
-// A person who types commands does not wait for a new connection each time.
-constexpr Duration kLaptopPersist = 600s;
 
 // The World of this machine for the coroutines of provider; made when first needed, for its guard costs a process.
 struct RemoteWorld {
@@ -182,6 +180,17 @@ class RealRemote final : public Remote {
   void disconnect(const SshTarget& target) override {
     if (!os::RealFiles().exists(provider::control_path(target))) return;
     os::run_captured(provider::ssh_control_argv(target, "exit", {}), "", kControlMax);
+  }
+
+  void disconnect_all(const std::string& cluster_folder) override {
+    os::RealFiles files;
+    const std::string folder = provider::control_folder(files, cluster_folder);
+    for (const Files::Entry& entry : files.list(folder)) {
+      if (entry.kind != Files::Entry::Kind::kOther) continue;  // a socket
+      const std::string path = folder + "/" + entry.name;
+      os::run_captured({"ssh", "-o", "ControlPath=" + path, "-O", "exit", "--", "localhost"}, "", kControlMax);
+      files.remove_tree(path);
+    }
   }
 
   int in_front(const std::vector<std::string>& argv) override {

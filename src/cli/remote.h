@@ -46,10 +46,15 @@ class Remote {
   // Lets `socket` here lead to 127.0.0.1:port there, from now on.
   virtual void forward(const provider::SshTarget& target, const std::string& socket, uint16_t port) = 0;
   virtual void disconnect(const provider::SshTarget& target) = 0;
+  // Every shared connection whose socket is in the cluster's control folder.
+  virtual void disconnect_all(const std::string& cluster_folder) = 0;
 
   // A program with our terminal, or what we have instead. Its exit code, as a shell tells it.
   virtual int in_front(const std::vector<std::string>& argv) = 0;
 };
+
+// A person who types commands does not wait for a new connection each time.
+inline constexpr Duration kLaptopPersist = 600s;
 
 std::unique_ptr<Remote> real_remote(const Environment& env);
 

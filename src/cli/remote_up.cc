@@ -10,6 +10,7 @@
 #include "cli/session.h"
 #include "core/sha256.h"
 #include "core/text.h"
+#include "provider/node_plan.h"
 
 namespace rubato::cli {
 namespace {
@@ -20,7 +21,6 @@ using provider::CommandResult;
 using provider::SshTarget;
 
 constexpr Duration kHoldLook = 100ms;
-constexpr size_t kStagedNameSize = 16;
 constexpr int kSshLost = 255;
 
 // What the head's machine has already. Standard input is the cluster file, $NAME its cluster, $PROGRAM the name of our
@@ -31,7 +31,7 @@ d=$s/rubato/clusters/$NAME
 mkdir -p "$d/incoming" "$d/ssh" && cat >"$d/incoming/new" && mv "$d/incoming/new" "$d/incoming/cluster.yaml" || exit 1
 echo "folder $d"
 [ -x "$HOME/.rubato/bin/$PROGRAM" ] && echo "program $HOME/.rubato/bin/$PROGRAM"
-[ -r "$d/staging/manifest.json" ] && echo "staged $(sed -n 's/.*"hash": *"\([0-9a-f]*\)".*/\1/p' "$d/staging/manifest.json")"
+[ -r "$d/mounts.hash" ] && echo "staged $(cat "$d/mounts.hash")"
 [ -n "$KEY" ] && [ ! -f "$d/ssh/id_ed25519" ] && ssh-keygen -q -t ed25519 -N '' -C "rubato-$NAME" -f "$d/ssh/id_ed25519" </dev/null
 [ -r "$d/ssh/id_ed25519.pub" ] && echo "key $(cat "$d/ssh/id_ed25519.pub")"
 exit 0)sh";
@@ -43,8 +43,6 @@ printf '%s\n' "$KEY" >> ~/.ssh/authorized_keys)sh";
 
 constexpr std::string_view kForbidScript = R"sh(f=~/.ssh/authorized_keys; [ -f "$f" ] || exit 0
 umask 077; grep -vxF "$KEY" "$f" > "$f.rubato"; cat "$f.rubato" > "$f"; rm -f "$f.rubato")sh";
-
-std::string staged_name(const std::string& remote_path) { return sha256_hex(remote_path).substr(0, kStagedNameSize); }
 
 // Not the cluster's own lock: the head may be this very machine, and takes that one.
 ClusterPlace lock_of(const ClusterPlace& place) { return {place.name, place.folder + "/ssh"}; }
@@ -71,6 +69,7 @@ class RemoteUpper {
   int run() {
     find_head();
     const auto hold = take_folder(*tools_, shell_, lock_of(place_), [this] { return api_->pause(kHoldLook); });
+    tools_->files().set_mode(place_.folder, 0700);
     known_ = read_remote(tools_->files(), place_);
     check_head_stays();
     head_ = known_.value_or(remote_from(wanted_.file, shell_.env));
@@ -154,13 +153,6 @@ class RemoteUpper {
     say(2, fmt::format("{} has rubato now", target_.host));
   }
 
-  provider::SyncOptions mount_options() const {
-    provider::SyncOptions options;
-    options.exclude = wanted_.file.files.exclude;
-    options.ignore_files = wanted_.file.files.ignore_files;
-    return options;
-  }
-
   // One hash over all mounts: with it, whoever has the same needs nothing.
   void stage_files() {
     const auto& mounts = wanted_.file.files.mounts;
@@ -169,7 +161,7 @@ class RemoteUpper {
     std::map<std::string, std::string> sources;
     for (const auto& [there, here] : mounts) {
       const std::string path = std::filesystem::absolute(expand_home(here, shell_.env)).lexically_normal().string();
-      const std::string one = remote_->tree_hash(path, mount_options());
+      const std::string one = remote_->tree_hash(path, provider::sync_options(wanted_.file));
       if (one == "absent") {
         throw Error(ErrorCode::kUsage, fmt::format("'{}' for {} is not here", here, there),
                     wanted_.file.place("files.mounts"), "make it, or take it out of file_mounts");
@@ -179,18 +171,15 @@ class RemoteUpper {
     }
     files_hash_ = hash.hex();
     if (staged_ == files_hash_) return;
-    const std::string staging = head_.folder + "/staging";
-    json manifest = {{"hash", files_hash_}, {"mounts", json::object()}};
     for (const auto& [there, path] : sources) {
       live(3, fmt::format("files: {} -> {}", path, there));
-      const bool folder = std::filesystem::is_directory(path);
-      remote_->upload(target_, path, staging + "/mounts/" + staged_name(there), mount_options());
-      manifest["mounts"][there] = {{"staged", staged_name(there)}, {"folder", folder}};
+      remote_->upload(target_, path, provider::staged_mount(head_.folder, there), provider::sync_options(wanted_.file));
     }
     // Last: what was cut off before this is begun again.
     Command command;
-    command.script = fmt::format("umask 077; cat > {0}.new && mv {0}.new {0}", shell_quote(staging + "/manifest.json"));
-    command.input = manifest.dump(2) + "\n";
+    command.script =
+        fmt::format("umask 077; cat > {0}.new && mv {0}.new {0}", shell_quote(head_.folder + "/mounts.hash"));
+    command.input = files_hash_ + "\n";
     const CommandResult result = remote_->run(target_, std::move(command));
     if (!result.ok()) throw failed_there("writing the list of files", target_, result, "is its disk full?");
     say(3, fmt::format("{} of file_mounts: {} on {}",

@@ -89,7 +89,8 @@ class Syncer {
     remote.connect(head);
     std::vector<std::pair<std::string, SshTarget>> out = {{"head", head}};
     if (!parsed_.has("all-nodes")) return out;
-    for (const json& node : list_in(get(*shell_.open_api(target_.place), "nodes"), "nodes")) {
+    const json reply = get(*shell_.open_api(target_.place), "nodes");
+    for (const json& node : list_in(reply, "nodes")) {
       if (node.value("head", false) || raw_in(node, "address").empty()) continue;
       SshTarget way = worker_way(raw_in(node, "address"));
       out.emplace_back(raw_in(node, "id"), std::move(way));

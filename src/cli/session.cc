@@ -47,6 +47,19 @@ void LiveLine::clear() {
   if (std::exchange(shown_, false)) shell_.err("\r\x1b[K");
 }
 
+void LiveBlock::show(const std::vector<std::string>& lines) {
+  if (!shell_.live) return;
+  clear();
+  for (const std::string& line : lines) {
+    shell_.err(fit(clean(line), shell_.width > 1 ? shell_.width - 1 : 79) + "\n");
+  }
+  shown_ = lines.size();
+}
+
+void LiveBlock::clear() {
+  for (; shown_ > 0; --shown_) shell_.err("\x1b[1A\x1b[2K");
+}
+
 bool confirmed(const Shell& shell, const std::string& question) {
   if (!shell.asks) return true;
   shell.err(question + " [y/N] ");

@@ -44,6 +44,19 @@ class LiveLine {
   bool shown_ = false;
 };
 
+// The same with several lines.
+class LiveBlock {
+ public:
+  explicit LiveBlock(const Shell& shell) : shell_(shell) {}
+  ~LiveBlock() { clear(); }
+  void show(const std::vector<std::string>& lines);
+  void clear();
+
+ private:
+  const Shell& shell_;
+  size_t shown_ = 0;
+};
+
 // Whether the person says yes; true without asking where nobody can be asked.
 bool confirmed(const Shell& shell, const std::string& question);
 

@@ -8,9 +8,11 @@
 #include "cli/cluster_tools.h"
 #include "cli/document.h"
 #include "cli/head_command.h"
+#include "cli/head_start.h"
 #include "cli/remote_up.h"
 #include "cli/render_cluster.h"
 #include "cli/session.h"
+#include "cli/up_progress.h"
 #include "cli/values.h"
 #include "core/text.h"
 #include "model/cluster_spec.h"
@@ -22,7 +24,9 @@ using nlohmann::json;
 
 constexpr Duration kUpTimeout = 60s;
 constexpr Duration kLook = 100ms;
-constexpr size_t kLogLinesShown = 8;
+constexpr Duration kEventsLook = 500ms;
+// Set-up commands of people: pip, apt, docker pull.
+constexpr Duration kMachinesTimeout = 30min;
 
 struct WantedCluster {
   ClusterText text;
@@ -99,6 +103,7 @@ class Upper {
         wanted_(std::move(wanted)),
         place_(place_of(shell.env, wanted_.spec.name)),
         api_(shell.open_api(place_)) {
+    if (!provider_of(wanted_.text.file).empty()) timeout_ = kMachinesTimeout;
     if (const Given* given = parsed.find("timeout")) timeout_ = duration_value(*given, 0s);
     if (const Given* given = parsed.find("store")) {
       store_ = given->values.back();
@@ -135,9 +140,13 @@ class Upper {
         return 1;
       }
     }
+    const bool elsewhere = !provider_of(wanted_.text.file).empty();
+    const int64_t offset = elsewhere ? last_offset() : 0;
     const json applied = put_cluster(true);
     tools_->files().write_atomically(place_.folder + "/cluster.yaml", wanted_.text.text);
-    return wait_for_nodes(int_in(applied, "wanted_nodes"), !running_ || !changes.empty());
+    const bool changed = !running_ || !changes.empty();
+    const int64_t wanted = int_in(applied, "wanted_nodes");
+    return elsewhere ? wait_for_machines(wanted, changed, offset) : wait_for_nodes(wanted, changed);
   }
 
  private:
@@ -170,51 +179,7 @@ class Upper {
     settings.isolated = wanted_.spec.isolation == Isolation::kNetns;
     settings.provider = provider_of(wanted_.text.file);
     if (wanted_.text.file.provider.head) settings.address = wanted_.text.file.provider.head->host;
-    tools_->make_identity(place_, settings.listen);
-    tools_->files().make_folders(place_.head_folder());
-    // A dead head's address would be asked until the new one has written its own.
-    tools_->files().remove_tree(place_.head_file());
-    tools_->files().write_atomically(head_settings_file(place_.folder), settings_text(settings));
-    shell_.err(fmt::format("starting the head of '{}'\n", place_.name));
-    DaemonSpec spec;
-    spec.folder = place_.head_folder();
-    spec.argv = {tools_->program(), "head", "--dir", place_.folder};
-    for (const auto& [name, value] : shell_.env) spec.env.push_back(name + "=" + value);
-    tools_->daemons().start(spec);
-    await_head();
-  }
-
-  void await_head() {
-    for (Duration waited = 0s; waited < timeout_; waited += kLook) {
-      try {
-        ApiRequest request;
-        request.target = "//healthz";
-        request.limit = 2s;
-        api_->call(request);
-        return;
-      } catch (const Error& error) {
-        if (error.code != ErrorCode::kUnavailable && error.code != ErrorCode::kNotFound) throw;
-      }
-      if (!tools_->daemons().running(place_.head_folder())) {
-        throw Error(ErrorCode::kFailed, fmt::format("the head of '{}' ended as it started{}", place_.name, log_tail()),
-                    place_.head_folder() + "/daemon.log");
-      }
-      if (!api_->pause(kLook)) throw Error(ErrorCode::kFailed, "interrupted while the head starts");
-    }
-    throw Error(ErrorCode::kUnavailable, fmt::format("the head of '{}' does not answer{}", place_.name, log_tail()),
-                place_.head_folder() + "/daemon.log");
-  }
-
-  // The last words of a head that is not well.
-  std::string log_tail() {
-    const std::string text = tools_->files().read(place_.head_folder() + "/daemon.log").value_or("");
-    const std::string trimmed(trim(text));
-    const auto lines = split(trimmed, '\n');
-    std::string out;
-    for (size_t i = lines.size() - std::min(lines.size(), kLogLinesShown); i < lines.size(); ++i) {
-      if (!lines[i].empty()) out += "\n    " + clean(lines[i]);
-    }
-    return out.empty() ? "" : "; its last words:" + out;
+    start_head_process(*tools_, shell_, place_, *api_, settings, timeout_);
   }
 
   json put_cluster(bool apply) {
@@ -228,6 +193,43 @@ class Upper {
     request.body = body.dump();
     request.patience = timeout_;
     return api_->call(request);
+  }
+
+  // Of the events that were there before, none is about this time.
+  int64_t last_offset() { return int_in(object_in(object_in(get(*api_, "status"), "cluster"), "journal"), "offset"); }
+
+  json events_after(int64_t offset) { return get(*api_, fmt::format("events?after={}&limit=1000", offset)); }
+
+  // Nodes of machines take their time, and a person wants to see why.
+  int wait_for_machines(int64_t wanted, bool changed, int64_t offset) {
+    LiveBlock block(shell_);
+    UpProgress progress(wanted);
+    for (Duration waited = 0s;; waited += kLook) {
+      const json status = get(*api_, "status");
+      const json events = waited % kEventsLook == 0s || changed ? events_after(offset) : json();
+      for (const json& event : list_in(events, "events")) offset = std::max(offset, int_in(event, "offset"));
+      const std::string lines = progress.look(status, events, !shell_.live && changed, look_of(shell_));
+      if (!lines.empty()) block.clear();
+      shell_.err(lines);
+      if (progress.done()) {
+        block.clear();
+        say_up(status, nodes_up(status, wanted, look_of(shell_)), changed);
+        return 0;
+      }
+      block.show(progress.live(status, look_of(shell_)));
+      if (progress.given_up() || waited >= timeout_) throw not_all_up(status, wanted, progress);
+      if (!api_->pause(kLook)) throw Error(ErrorCode::kFailed, "interrupted; the cluster goes on starting");
+    }
+  }
+
+  Error not_all_up(const json& status, int64_t wanted, const UpProgress& progress) {
+    const std::string node = progress.failed_node();
+    std::string words = fmt::format("{} of {} are up", progress.up(), nodes_words(wanted));
+    words += node.empty() ? "\n" + trim_end(nodes_up(status, wanted, look_of(shell_)).not_up) : progress.failures();
+    return Error(ErrorCode::kFailed, words, "",
+                 node.empty()
+                     ? "the cluster goes on trying: see rubato status, and rubato why NODE"
+                     : fmt::format("the cluster goes on trying; all that was written: rubato logs --node {}", node));
   }
 
   int wait_for_nodes(int64_t wanted, bool changed) {

@@ -28,6 +28,11 @@ struct Glance {
   bool asked = false;  // its head answered
 };
 
+std::string host_words(HostAddress host) {
+  if (host.port == 22) host.port = 0;
+  return to_string(host);
+}
+
 Glance glance(const ClusterFound& found, const Shell& shell) {
   Glance out;
   out.name = found.name;
@@ -40,7 +45,7 @@ Glance glance(const ClusterFound& found, const Shell& shell) {
     out.state = "damaged";
     return out;
   }
-  out.where = remote ? to_string(remote->host) : "this machine";
+  out.where = remote ? host_words(remote->host) : "this machine";
   if (!found.open) {
     out.state = "down";
     return out;
@@ -78,7 +83,8 @@ int get_worker_ips_command(const ParsedCommand& parsed, const Shell& shell) {
     throw Error(ErrorCode::kNotFound, fmt::format("'{}' is not up", target.place.name), "",
                 "start it with: rubato up " + target.words());
   }
-  for (const json& node : list_in(get(*shell.open_api(target.place), "nodes"), "nodes")) {
+  const json reply = get(*shell.open_api(target.place), "nodes");
+  for (const json& node : list_in(reply, "nodes")) {
     const std::string address = raw_in(node, "address");
     if (!node.value("head", false) && !address.empty()) shell.out(address + "\n");
   }

@@ -271,7 +271,7 @@ Task<ServerReply> Api::node_log(Call call) {
   const std::string& id = call.parts["id"];
   const State& state = *co_await controller_.settled();
   const bool plain = id.find_first_of("/\\") == std::string::npos && !id.starts_with('.');
-  const std::string path = controller_.settings().folder + "/nodes/" + id + "/setup.log";
+  const std::string path = controller_.settings().folder + "/nodes/" + id + ".log";
   if (!plain || !world_.files.exists(path)) {
     (void)find_node(state, id);
     throw Error(ErrorCode::kNotFound, fmt::format("the node '{}' has no log of its set-up", id), "",
