@@ -2,6 +2,7 @@
 
     with Dockerd(folder) as docker:
         docker.cli("ps")
+    with Dockerd.on(host) as docker:      on a machine of hosts.py, at the usual place
 
 By hand, and for the unit tests in C++: `dockerd.py FOLDER` starts one, prints `ready SOCKET` (or `skip REASON`), and
 ends it when standard input does.
@@ -69,10 +70,17 @@ def make_image_tar(path):
 
 
 class Dockerd:
-    def __init__(self, folder):
+    def __init__(self, folder, inside=None, socket=None, enter=()):
+        """`inside`: the folder's name where dockerd runs; `enter`: the words that get there."""
         self.folder = Path(folder)
-        self.socket = self.folder / "docker.sock"
+        self.inside = Path(inside or folder)
+        self.socket = Path(socket or self.inside / "docker.sock")
+        self.enter = list(enter)
         self.process = None
+
+    @classmethod
+    def on(cls, host):
+        return cls(host.home / "docker", "/root/docker", "/run/docker.sock", host.enter())
 
     @property
     def host(self):
@@ -111,15 +119,16 @@ class Dockerd:
     def try_start(self, driver):
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(
-                ["dockerd", "--iptables=false", "--ip6tables=false", "--bridge=none", f"--storage-driver={driver}",
-                 f"--data-root={self.folder}/data", f"--exec-root={self.folder}/exec", f"--pidfile={self.folder}/pid",
+                [*self.enter, "dockerd", "--iptables=false", "--ip6tables=false", "--bridge=none",
+                 f"--storage-driver={driver}",
+                 f"--data-root={self.inside}/data", f"--exec-root={self.inside}/exec", f"--pidfile={self.inside}/pid",
                  f"--host={self.host}"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         deadline = time.monotonic() + START_MAX_S
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 return False
-            if self.socket.exists() and self.cli("version", check=False).returncode == 0:
+            if self.cli("version", check=False).returncode == 0:
                 return True
             time.sleep(0.05)
         return False
@@ -127,11 +136,11 @@ class Dockerd:
     def make_image(self):
         path = self.folder / "image.tar"
         make_image_tar(path)
-        self.cli("import", str(path), IMAGE)
+        self.cli("import", str(self.inside / "image.tar"), IMAGE)
         path.unlink()
 
     def cli(self, *words, check=True):
-        done = subprocess.run(["docker", *words], capture_output=True, text=True, env=self.env,
+        done = subprocess.run([*self.enter, "docker", *words], capture_output=True, text=True, env=self.env,
                               stdin=subprocess.DEVNULL, timeout=START_MAX_S)
         if check and done.returncode != 0:
             raise AssertionError(f"docker {' '.join(words)}: {done.stderr.strip()}")
