@@ -20,6 +20,21 @@ import time
 from pathlib import Path
 
 IMAGE = "rubato-test"
+# `ip netns exec` puts a /sys without cgroups in the place of the real one: mount them again, version 1 or 2.
+MOUNT_CGROUPS = r"""
+if [ "$(cut -c-3 /proc/self/cgroup)" = 0:: ]; then
+  mount -t cgroup2 cgroup2 /sys/fs/cgroup
+else
+  mount -t tmpfs cgroup /sys/fs/cgroup
+  while IFS=: read -r _ controllers _; do
+    [ -n "$controllers" ] || continue
+    mkdir -p "/sys/fs/cgroup/${controllers#name=}"
+    mount -t cgroup -o "$controllers" cgroup "/sys/fs/cgroup/${controllers#name=}"
+  done </proc/self/cgroup
+fi
+exec "$@"
+"""
+HOST_START = ["unshare", "--mount", "sh", "-c", MOUNT_CGROUPS, "sh"]
 START_MAX_S = 60
 STOP_MAX_S = 30
 
@@ -70,17 +85,17 @@ def make_image_tar(path):
 
 
 class Dockerd:
-    def __init__(self, folder, inside=None, socket=None, enter=()):
-        """`inside`: the folder's name where dockerd runs; `enter`: the words that get there."""
+    def __init__(self, folder, inside=None, socket=None, enter=(), start=()):
+        """`inside`: the folder's name where dockerd runs; `enter`: the words that get there; `start`: before dockerd."""
         self.folder = Path(folder)
         self.inside = Path(inside or folder)
         self.socket = Path(socket or self.inside / "docker.sock")
-        self.enter = list(enter)
+        self.enter, self.start_words = list(enter), list(start)
         self.process = None
 
     @classmethod
     def on(cls, host):
-        return cls(host.home / "docker", "/root/docker", "/run/docker.sock", host.enter())
+        return cls(host.home / "docker", "/root/docker", "/run/docker.sock", host.enter(), HOST_START)
 
     @property
     def host(self):
@@ -119,7 +134,7 @@ class Dockerd:
     def try_start(self, driver):
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(
-                [*self.enter, "dockerd", "--iptables=false", "--ip6tables=false", "--bridge=none",
+                [*self.enter, *self.start_words, "dockerd", "--iptables=false", "--ip6tables=false", "--bridge=none",
                  f"--storage-driver={driver}",
                  f"--data-root={self.inside}/data", f"--exec-root={self.inside}/exec", f"--pidfile={self.inside}/pid",
                  f"--host={self.host}"],
