@@ -106,6 +106,8 @@ class FakeRemote final : public Remote {
   void forward(const SshTarget&, const std::string&, uint16_t) override {}
   void disconnect(const SshTarget&) override {}
   void disconnect_all(const std::string&) override {}
+  ExternalHead make_external_head(const ClusterFile&, provider::ExternalSettings) override { return {}; }
+  ExternalHead end_external_head(const ClusterFile&, provider::ExternalSettings) override { return {}; }
   int in_front(const std::vector<std::string>& argv) override {
     world_.in_front.push_back(argv);
     return world_.front_code;
