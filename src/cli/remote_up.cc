@@ -36,7 +36,9 @@ mkdir -p "$d/incoming" "$d/ssh" && cat >"$d/incoming/new" && mv "$d/incoming/new
 echo "folder $d"
 [ -x "$HOME/.rubato/bin/$PROGRAM" ] && echo "program $HOME/.rubato/bin/$PROGRAM"
 [ -r "$d/mounts.hash" ] && echo "staged $(cat "$d/mounts.hash")"
-[ -n "$KEY" ] && [ ! -f "$d/ssh/id_ed25519" ] && ssh-keygen -q -t ed25519 -N '' -C "rubato-$NAME" -f "$d/ssh/id_ed25519" </dev/null
+if [ -n "$KEY" ] && [ ! -f "$d/ssh/id_ed25519" ]; then
+  ssh-keygen -q -t ed25519 -N '' -C "rubato-$NAME" -f "$d/ssh/id_ed25519" </dev/null
+fi
 [ -r "$d/ssh/id_ed25519.pub" ] && echo "key $(cat "$d/ssh/id_ed25519.pub")"
 exit 0)sh";
 
