@@ -1,4 +1,5 @@
-// bench_simulate SCENARIO FIRST LAST: plays seeds of a scenario without the rest of the binary, to profile it.
+// bench_simulate SCENARIO FIRST LAST [FOLDER]: plays seeds of a scenario without the rest of the binary, to profile it.
+// The plots and the page of the last seed go to FOLDER, if there is one.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -16,7 +17,9 @@ std::string read(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-int play(const std::string& path, uint64_t first, uint64_t last) {
+void write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
+
+int play(const std::string& path, uint64_t first, uint64_t last, const std::string& folder) {
   const Scenario scenario = read_scenario(read(path), path, read);
   const Plan plan;
   int broken = 0;
@@ -25,6 +28,10 @@ int play(const std::string& path, uint64_t first, uint64_t last) {
     const Outcome outcome = run.play();
     broken += outcome.broken.empty() ? 0 : 1;
     if (first == last) puts(text_report(outcome).c_str());
+    if (seed == last && !folder.empty()) {
+      for (const auto& [name, plot] : svg_plots(outcome)) write(folder + "/" + name + ".svg", plot);
+      write(folder + "/report.html", html_report(outcome));
+    }
     for (const std::string& words : outcome.broken)
       printf("seed %llu: %s\n", static_cast<unsigned long long>(seed), words.c_str());
   }
@@ -36,12 +43,13 @@ int play(const std::string& path, uint64_t first, uint64_t last) {
 }  // namespace rubato::simulate
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    fputs("usage: bench_simulate SCENARIO FIRST LAST\n", stderr);
+  if (argc != 4 && argc != 5) {
+    fputs("usage: bench_simulate SCENARIO FIRST LAST [FOLDER]\n", stderr);
     return 2;
   }
   try {
-    return rubato::simulate::play(argv[1], strtoull(argv[2], nullptr, 10), strtoull(argv[3], nullptr, 10));
+    return rubato::simulate::play(argv[1], strtoull(argv[2], nullptr, 10), strtoull(argv[3], nullptr, 10),
+                                  argc == 5 ? argv[4] : "");
   } catch (const rubato::Error& error) {
     fputs(rubato::render(error).c_str(), stderr);
     return 2;

@@ -60,7 +60,7 @@ struct Waiting {
 class Placer {
  public:
   Placer(const State& state, const Observed& observed, WallTime now, Wake& wake)
-      : state_(state), observed_(observed), now_(now), wake_(wake), board_(state) {}
+      : state_(state), observed_(observed), now_(now), wake_(wake) {}
 
   std::vector<cluster::Event> run() {
     repair();
@@ -83,6 +83,7 @@ class Placer {
   bool serve_one(const Job& job);
   bool make_room(const Job& job);
   bool room_soon(const Job& job);
+  Board& board() { return room_ ? *room_ : room_.emplace(state_); }
   Board& soon();
   std::vector<const Job*> donors(const Job& job) const;
   std::set<NodeId> shunned_now(const Job& job);
@@ -98,7 +99,7 @@ class Placer {
   const Observed& observed_;
   const WallTime now_;
   Wake& wake_;
-  Board board_;
+  std::optional<Board> room_;  // made when it is first asked for: most decisions move nobody
   std::map<JobId, Draft> drafts_;
   std::vector<cluster::Event> held_;
   std::set<JobId> unseated_;  // lose their seats: they have none to give or to add to
@@ -177,10 +178,10 @@ void Placer::repair() {
     shunned.insert(draft->shunned.begin(), draft->shunned.end());
     const int have = count_workers(draft->seats);
     const int missing = job->spec.workers_min - have;
-    if (missing > 0 && !board_.take(job->spec.per_worker, missing, shunned, draft->seats)) {
+    if (missing > 0 && !board().take(job->spec.per_worker, missing, shunned, draft->seats)) {
       // Unready seats may still come: nothing better is to be had.
       if (!draft->shunned.empty()) continue;
-      Reasons reasons = why_not(state_, *job, board_);
+      Reasons reasons = why_not(state_, *job, board());
       reasons.against.insert(reasons.against.begin(), {draft->cause, ""});
       held_.push_back(JobHeld{job->id, std::move(reasons)});
       unseated_.insert(job->id);
@@ -188,7 +189,7 @@ void Placer::repair() {
     }
     // Lost workers are replaced at once where there is room: the round is formed anew in any case.
     const int wanted = job->workers() - std::max(have, job->spec.workers_min);
-    if (wanted > 0) board_.take_some(job->spec.per_worker, wanted, shunned, draft->seats);
+    if (wanted > 0) board().take_some(job->spec.per_worker, wanted, shunned, draft->seats);
     drafts_[job->id] = std::move(*draft);
   }
 }
@@ -245,7 +246,7 @@ Waiting& Placer::waiting(const Job& job) {
   waiting.behind_digest = cluster::digest(waiting.behind);
   waiting.starved.changes.push_back("that job starts");
   const int64_t room = room_when_empty(job.spec.per_worker);
-  if (room < job.spec.workers_min) waiting.limits = why_too_few(state_, job.spec, room, board_);
+  if (room < job.spec.workers_min) waiting.limits = why_too_few(state_, job.spec, room, board());
   if (waiting.limits) waiting.limits_digest = cluster::digest(*waiting.limits);
   return waiting;
 }
@@ -265,7 +266,7 @@ bool Placer::serve_one(const Job& job) {
   Waiting& waits = waiting(job);
   const bool hopeless = starved_ || *waits.blocked <= job.spec.workers_min;
   Draft draft;
-  if (!state_.shutting_down && !hopeless && board_.take(each, job.spec.workers_min, shunned, draft.seats)) {
+  if (!state_.shutting_down && !hopeless && board().take(each, job.spec.workers_min, shunned, draft.seats)) {
     draft.cause = job.generation == 0 ? "its turn" : "there is room again";
     if (soon_) soon_->occupy(each, draft.seats);
     drafts_[job.id] = std::move(draft);
@@ -289,7 +290,7 @@ bool Placer::serve_one(const Job& job) {
   ++explained_;
   // Another job may have the nodes that this one shuns.
   if (shunned.empty()) *waits.blocked = job.spec.workers_min;
-  Reasons reasons = why_not(state_, job, board_);
+  Reasons reasons = why_not(state_, job, board());
   if (!state_.shutting_down && make_room(job)) {
     reasons.against.insert(reasons.against.begin(),
                            {"other jobs are giving up workers above their minimum for it", ""});
@@ -328,7 +329,7 @@ Board& Placer::soon() {
 bool Placer::room_soon(const Job& job) {
   std::vector<Seat> seats;
   if (!soon().take(job.spec.per_worker, job.spec.workers_min, shunned_now(job), seats)) return false;
-  board_.occupy(job.spec.per_worker, seats);
+  board().occupy(job.spec.per_worker, seats);
   room_awaited_ = true;
   return true;
 }
@@ -412,7 +413,7 @@ void Placer::grow() {
   std::set<std::tuple<int, int, WallTime, JobId>> turns;
   const auto add = [&](const Job& job) {
     const int workers = count_workers(seats_of(job));
-    if (workers >= job.spec.workers_max || board_.capacity(job.spec.per_worker) == 0) return;
+    if (workers >= job.spec.workers_max || board().capacity(job.spec.per_worker) == 0) return;
     // A starved job could not have it back from a more important one.
     if (starved_ && job.spec.priority > starved_->spec.priority) return;
     if (may_grow(job)) turns.emplace(workers - job.spec.workers_min, -job.spec.priority, job.submitted, job.id);
@@ -427,7 +428,7 @@ void Placer::grow() {
     auto [extra, priority, submitted, id] = turns.extract(turns.begin()).value();
     const Job& job = state_.jobs.at(id);
     std::vector<Seat>& seats = grown.try_emplace(id, seats_of(job)).first->second;
-    if (!board_.take(job.spec.per_worker, 1, shunned_now(job), seats)) continue;
+    if (!board().take(job.spec.per_worker, 1, shunned_now(job), seats)) continue;
     if (++extra < job.spec.workers_max - job.spec.workers_min) turns.emplace(extra, priority, submitted, std::move(id));
   }
   for (auto& [id, seats] : grown) {
@@ -447,7 +448,7 @@ std::vector<cluster::Event> Placer::finish() {
     JobPlaced placed;
     placed.job = id;
     placed.generation = job.generation + 1;
-    placed.reasons = why_so_many(state_, job, count_workers(draft.seats), board_);
+    placed.reasons = why_so_many(state_, job, count_workers(draft.seats), board());
     placed.seats = std::move(draft.seats);
     placed.cause = std::move(draft.cause);
     placed.shunned = std::move(draft.shunned);

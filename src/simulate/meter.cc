@@ -102,7 +102,7 @@ void Meter::record(const cluster::Record& record, const cluster::State& state) {
 void Meter::cloud_changed(const Instance& instance, std::string_view what) {
   if (what == "launched") ++outcome_.launched;
   if (what == "removed") ++outcome_.removed;
-  if (what == "reclaimed") ++outcome_.reclaimed;
+  if (what == "notice") ++outcome_.reclaimed;  // the head may have emptied and removed it before its end
   if (what == "crashed") ++outcome_.crashed;
   if (what == "notice") {
     happening("fault", fmt::format("{} gets a notice: it will be reclaimed", words_of(instance)));

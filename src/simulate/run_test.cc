@@ -27,7 +27,7 @@ cloud: {boot: 5s, prices: {small: 3.6}}
 
 Outcome play(const Scenario& scenario, uint64_t seed) {
   const Plan plan;
-  simulate::Run run(scenario, plan, seed);
+  Run run(scenario, plan, seed);
   return run.play();
 }
 
@@ -98,7 +98,7 @@ TEST(Run, AMachineThatNeverComesIsFoundOut) {
 TEST(Past, ReplaysAJournalAndChangesIt) {
   const Scenario played = scenario("workload:\n  - {every: 30s, until: 5min, workers: 2, work: 4min}\n");
   const Plan plan;
-  simulate::Run run(played, plan, 1);
+  simulate::Run run(played, plan, 1);  // inside a test, Run is googletest's
   const Outcome was = run.play();
   std::vector<JournalRecord> records;
   for (const auto& [offset, bytes] : run.journal().records()) records.push_back({offset, bytes});

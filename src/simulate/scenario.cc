@@ -426,7 +426,7 @@ workload:
     resources: {CPU: 2}
     work: {from: 5min, to: 20min}
 faults:
-  spot_reclaim: {per_node_hour: 0.05, notice: 2min}
+  spot_reclaim: {per_node_hour: 0.15, notice: 2min}
   stock_out: {every: 8h, lasts: 30min}
   head_crash: {every: 12h}
 )";
