@@ -102,6 +102,10 @@ OutputPlan WorkerGroup::output_plan(const Worker& worker) const {
   if (!setup_.lines) return plan_output(spec_, worker.local_rank, worker.folder);
   OutputPlan plan;
   plan.out.kind = plan.err.kind = OutputTarget::Kind::kPipe;
+  if (setup_.kept_in) {
+    plan.out.path = setup_.kept_in(worker.rank, false);
+    plan.err.path = setup_.kept_in(worker.rank, true);
+  }
   return plan;
 }
 

@@ -32,6 +32,8 @@ class WorkerGroup {
     // Set: all output comes here, whole lines without their ends, and nowhere else. The last one comes before the
     // worker counts as ended.
     LineSink lines;
+    // With `lines`: the file that keeps one output of a worker until the sink's owner has its lines elsewhere.
+    std::function<std::string(int rank, bool is_stderr)> kept_in;
   };
 
   // `on_change` is called from a later turn of the loop after the state or the number of live workers changed.

@@ -27,11 +27,11 @@ class LinePrinter {
   std::string flush() { return print(splitter_.flush()); }
 
  private:
-  std::string print(const std::vector<std::string>& lines) const {
+  std::string print(const std::vector<LineSplitter::Line>& lines) const {
     std::string text;
-    for (const std::string& line : lines) {
+    for (const LineSplitter::Line& line : lines) {
       text += prefix_;
-      text += line;
+      text += line.text;
       text += '\n';
     }
     return text;
@@ -47,46 +47,59 @@ OutputPlan plan_output(const LaunchSpec& spec, int local_rank, const std::string
           plan_stream(spec, local_rank, folder + "/stderr.log", 2)};
 }
 
-std::vector<std::string> LineSplitter::take(std::string_view bytes) {
-  std::vector<std::string> lines;
+std::vector<LineSplitter::Line> LineSplitter::take(std::string_view bytes) {
+  std::vector<Line> lines;
   const auto add = [&](std::string_view piece) {
     while (rest_.size() + piece.size() > kLineMax) {
       const size_t room = kLineMax - rest_.size();
       rest_ += piece.substr(0, room);
-      lines.push_back(std::exchange(rest_, {}));
+      taken_ += room;
+      lines.push_back({std::exchange(rest_, {}), taken_});
       piece.remove_prefix(room);
     }
     rest_ += piece;
+    taken_ += piece.size();
   };
   for (size_t end = bytes.find('\n'); end != std::string_view::npos; end = bytes.find('\n')) {
     add(bytes.substr(0, end));
-    lines.push_back(std::exchange(rest_, {}));
+    lines.push_back({std::exchange(rest_, {}), ++taken_});
     bytes.remove_prefix(end + 1);
   }
   add(bytes);
   return lines;
 }
 
-std::vector<std::string> LineSplitter::flush() {
+std::vector<LineSplitter::Line> LineSplitter::flush() {
   if (rest_.empty()) return {};
-  return {std::exchange(rest_, {})};
+  return {{std::exchange(rest_, {}), taken_}};
+}
+
+std::string without_return(std::string line) {
+  if (line.ends_with('\r')) line.pop_back();
+  return line;
 }
 
 Task<void> take_lines(Process& process, int rank, LineSink sink) {
-  LineSplitter out, err;
-  const auto give = [&](bool is_stderr, std::vector<std::string> lines) {
-    for (std::string& line : lines) {
-      if (line.ends_with('\r')) line.pop_back();
-      sink(rank, is_stderr, std::move(line));
+  struct Side {
+    LineSplitter lines;
+    uint64_t end = 0;  // of what is kept: less than what came once the disk was full
+  };
+  Side out, err;
+  const auto give = [&](bool is_stderr, std::vector<LineSplitter::Line> lines) {
+    const uint64_t kept = (is_stderr ? err : out).end;
+    for (LineSplitter::Line& line : lines) {
+      sink(rank, is_stderr, without_return(std::move(line.text)), std::min(line.end, kept));
     }
   };
   while (true) {
     const std::optional<OutputChunk> chunk = co_await process.output().pop();
     if (!chunk) break;
-    give(chunk->is_stderr, (chunk->is_stderr ? err : out).take(chunk->bytes));
+    Side& side = chunk->is_stderr ? err : out;
+    side.end = chunk->end;
+    give(chunk->is_stderr, side.lines.take(chunk->bytes));
   }
-  give(false, out.flush());
-  give(true, err.flush());
+  give(false, out.lines.flush());
+  give(true, err.lines.flush());
 }
 
 Task<void> tee_output(World& world, Process& process, std::string prefix, std::string folder, bool show) {

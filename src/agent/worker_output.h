@@ -23,16 +23,25 @@ OutputPlan plan_output(const LaunchSpec& spec, int local_rank, const std::string
 class LineSplitter {
  public:
   static constexpr size_t kLineMax = 64 * 1024;
-  std::vector<std::string> take(std::string_view bytes);
-  std::vector<std::string> flush();  // the last line, if it has no end
+  struct Line {
+    std::string text;
+    uint64_t end = 0;  // how many bytes of the stream were taken with it, its line end among them
+  };
+  std::vector<Line> take(std::string_view bytes);
+  std::vector<Line> flush();  // the last line, if it has no end
 
  private:
   std::string rest_;
+  uint64_t taken_ = 0;
 };
 
-using LineSink = std::function<void(int rank, bool is_stderr, std::string line)>;
+// `end`: behind the line, in the file that keeps the worker's output (OutputTarget); 0 when none does.
+using LineSink = std::function<void(int rank, bool is_stderr, std::string line, uint64_t end)>;
 
-// Gives a worker's lines to the sink as they come; "\r\n" ends a line too. Ends when the pipes do.
+// As people see it: "\r\n" ends a line too.
+std::string without_return(std::string line);
+
+// Gives a worker's lines to the sink as they come. Ends when the pipes do.
 Task<void> take_lines(Process& process, int rank, LineSink sink);
 
 // Copies a teed worker's pipes to its files and, line by line with a "[role0]:" prefix, to our own streams.

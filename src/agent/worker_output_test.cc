@@ -61,6 +61,8 @@ class FakeProcess final : public Process {
   void signal_group(int) override {}
   Task<ExitStatus> wait() override { co_return ExitStatus{}; }
   Channel<OutputChunk>& output() override { return output_; }
+  Task<void> write(std::string) override { co_return; }
+  void close_input() override {}
 
  private:
   std::optional<ExitStatus> status_;
@@ -128,8 +130,9 @@ Task<int> take(sim::SimProgram& program, Chunks chunks, std::vector<std::string>
   FakeProcess process(program.loop());
   for (const OutputChunk& chunk : chunks) process.output().push(chunk);
   process.output().close();
-  LineSink sink = [&lines](int rank, bool is_stderr, std::string line) {
+  LineSink sink = [&lines](int rank, bool is_stderr, std::string line, uint64_t end) {
     lines.push_back(std::to_string(rank) + (is_stderr ? "e:" : "o:") + line);
+    if (end > 0) lines.back() += "@" + std::to_string(end);
   };
   co_await take_lines(process, 3, std::move(sink));
   co_return 0;
@@ -146,6 +149,22 @@ std::vector<std::string> taken(const Chunks& chunks) {
 TEST(TakeLines, GivesWholeLinesOfBothStreamsAndTheLastOnesWithoutEnd) {
   const Chunks chunks{{false, "one\r\ntw"}, {true, "err"}, {false, "o\n\n10%\r20%\nrest"}};
   EXPECT_EQ(taken(chunks), (std::vector<std::string>{"3o:one", "3o:two", "3o:", "3o:10%\r20%", "3o:rest", "3e:err"}));
+}
+
+// Where each line ends in the file that keeps the output: what is behind the last one that is safe elsewhere is read
+// again after a crash.
+TEST(TakeLines, SaysWhereALineEnds) {
+  const Chunks chunks{{false, "one\r\ntw", 7}, {true, "e\n", 2}, {false, "o\nrest", 13}};
+  EXPECT_EQ(taken(chunks), (std::vector<std::string>{"3o:one@5", "3e:e@2", "3o:two@9", "3o:rest@13"}));
+  const Chunks long_one{{false, std::string(LineSplitter::kLineMax + 5, 'x') + "\ny\n", LineSplitter::kLineMax + 8}};
+  EXPECT_EQ(taken(long_one)[0].substr(LineSplitter::kLineMax), "xxx@65536");
+  EXPECT_EQ(taken(long_one)[1], "3o:xxxxx@65542");
+  EXPECT_EQ(taken(long_one)[2], "3o:y@65544");
+}
+
+TEST(TakeLines, DoesNotCountWhatAFullDiskDidNotKeep) {
+  const Chunks chunks{{false, "one\n", 4}, {false, "two\nthree\n", 4}};
+  EXPECT_EQ(taken(chunks), (std::vector<std::string>{"3o:one@4", "3o:two@4", "3o:three@4"}));
 }
 
 TEST(TakeLines, CutsALineThatIsTooLong) {

@@ -9,6 +9,26 @@
 
 namespace rubato::cli {
 
+namespace {
+
+Task<int> run_watched(os::Runtime& runtime, const Log& log, Task<int> main) {
+  Scope scope(runtime);
+  scope.spawn(tell_of_stalls(runtime, log));
+  co_return co_await std::move(main);
+}
+
+}  // namespace
+
+Task<void> tell_of_stalls(Loop& loop, const Log& log) {
+  while (true) {
+    const Instant due = loop.now() + kStallLook;
+    co_await Sleep(loop, due);
+    const Duration late = loop.now() - due;
+    if (late < kStallMin) continue;
+    log.warning("the loop stood still: others may have taken this process for dead", {{"for", late}});
+  }
+}
+
 DaemonWorld::DaemonWorld(const std::string& name)
     : environment(os::read_environment()),
       machine(os::read_machine_facts(environment)),
@@ -26,7 +46,8 @@ DaemonWorld::DaemonWorld(const std::string& name)
 
 int DaemonWorld::run(Task<int> main) {
   try {
-    return runtime.run(std::move(main));
+    Task<int> watched = run_watched(runtime, log, std::move(main));
+    return runtime.run(std::move(watched));
   } catch (const Error& error) {
     log.error(error.message, {{"where", error.where}, {"fix", error.hint}});
     return exit_code(error);

@@ -14,6 +14,12 @@
 
 namespace rubato::cli {
 
+// Peers take a process that is silent for seconds for dead, and nothing else would tell why it was: something on the
+// loop took long, or the machine gave it no time.
+constexpr Duration kStallLook = 1s;
+constexpr Duration kStallMin = 500ms;
+Task<void> tell_of_stalls(Loop& loop, const Log& log);
+
 class DaemonWorld {
  public:
   explicit DaemonWorld(const std::string& name);

@@ -2,12 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/render_plan.h"
+#include "cli/render_scale.h"
 #include "cli/session.h"
 #include "core/error.h"
+#include "head/scale_documents.h"
+#include "model/cluster_spec.h"
 #include "os/files.h"
 #include "policy/scale_state.h"
 
@@ -39,11 +43,36 @@ int plan_state(const std::string& path, const ParsedCommand& parsed, const Shell
   return 0;
 }
 
+// What `up` and the autoscaler would do with a file: decided by the cluster's head where there is one, else here.
+int plan_file(const std::string& path, const ParsedCommand& parsed, const Shell& shell) {
+  os::RealFiles files;
+  const auto text = files.read(std::filesystem::absolute(path).string());
+  if (!text) {
+    throw Error(ErrorCode::kUsage, fmt::format("the cluster file '{}' cannot be read", path), "",
+                "give the path of a file");
+  }
+  const ClusterSpec spec = read_cluster_spec(*text, path);
+  const auto found = list_clusters(clusters_folder(shell.env));
+  const bool open =
+      std::any_of(found.begin(), found.end(), [&](const auto& one) { return one.open && one.name == spec.name; });
+  nlohmann::json plan;
+  if (open) {
+    const std::unique_ptr<Api> api = shell.open_api(place_of(shell.env, spec.name));
+    plan = post(*api, "plan", {{"text", *text}, {"file", path}});
+  } else {
+    plan = head::plan_document(cluster::State{}, spec, shell.now());
+  }
+  shell.out(parsed.has("json") ? json_text(plan) : file_plan_text(plan, open, look_of(shell)));
+  return 0;
+}
+
 }  // namespace
 
 int plan_command(const ParsedCommand& parsed, const Shell& shell) {
   if (const Given* state = parsed.find("state")) return plan_state(state->values.back(), parsed, shell);
-  throw Error(ErrorCode::kUsage, "there is nothing to plan for", "", "write rubato plan --state FILE");
+  if (!parsed.positionals.empty()) return plan_file(parsed.positionals.front(), parsed, shell);
+  throw Error(ErrorCode::kUsage, "there is nothing to plan for", "",
+              "write rubato plan cluster.yaml, or rubato plan --state FILE");
 }
 
 }  // namespace rubato::cli

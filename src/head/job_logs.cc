@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "core/turns.h"
 
 namespace rubato::head {
 
@@ -39,7 +40,7 @@ elastic::LogLine missing_before(const elastic::LogLine& line, uint64_t lost) {
 }  // namespace
 
 JobLogs::JobLogs(Loop& loop, Files& files, std::string jobs_folder)
-    : files_(files), folder_(std::move(jobs_folder)), grown_(loop) {}
+    : loop_(loop), files_(files), folder_(std::move(jobs_folder)), grown_(loop) {}
 
 std::string JobLogs::path(const JobId& job) const { return folder_ + "/" + job.value + "/log"; }
 
@@ -53,6 +54,7 @@ JobLogs::OpenLog& JobLogs::open(const JobId& job) {
     if (entry.name == "log") size = entry.size;
   }
   uint64_t offset = size > kTail ? size - kTail : 0;
+  log.unread = offset;
   while (offset < size) {
     const uint64_t before = offset;
     for (const std::string& line : read(job, offset)) {
@@ -66,6 +68,30 @@ JobLogs::OpenLog& JobLogs::open(const JobId& job) {
     if (log.torn) break;
   }
   return log;
+}
+
+Task<void> JobLogs::recall(JobId job, AgentId agent) {
+  if (open(job).kept.contains(agent)) co_return;
+  // Keys are in alphabetical order, so this is how its lines begin; in a text the quotes would be escaped.
+  const std::string beginning = fmt::format("{{\"agent\":\"{}\"", agent.value);
+  uint64_t last = 0;
+  Turns turns(loop_);
+  for (uint64_t end = open(job).unread; end > 0;) {
+    const uint64_t begin = end > kBlock ? end - kBlock : 0;
+    const std::string block = files_.read_range(path(job), begin, end - begin + beginning.size());
+    const size_t found = block.rfind(beginning);
+    if (found != std::string::npos) {
+      uint64_t offset = begin + found;
+      const std::vector<std::string> lines = read(job, offset);
+      const json entry = lines.empty() ? json() : json::parse(lines.front(), nullptr, false);
+      if (entry.is_object()) last = entry.value("sequence", uint64_t{0});
+      break;
+    }
+    end = begin;
+    co_await turns.step();
+  }
+  uint64_t& kept = open(job).kept[agent];
+  kept = std::max(kept, last);
 }
 
 uint64_t JobLogs::append(const JobId& job, const NodeId& node, const AgentId& agent,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/channel.h"
+#include "core/task.h"
 #include "elastic/node_wire.h"
 #include "world/files.h"
 
@@ -24,6 +25,10 @@ class JobLogs {
   // disk does not take are lost, and the log says so as soon as it takes one: a node is worth more than its lines.
   uint64_t append(const JobId& job, const NodeId& node, const AgentId& agent,
                   const std::vector<elastic::LogLine>& lines);
+
+  // Looks through the whole log for the last line of this agent, if it is not known which one that is: a dead agent
+  // may have left lines that a head before this one has kept, long ago. Before append() for such an agent.
+  Task<void> recall(JobId job, AgentId agent);
 
   // The job has ended: nothing of it is held any more, and who reads it may stop.
   void close(const JobId& job) {
@@ -43,10 +48,12 @@ class JobLogs {
   struct OpenLog {
     std::map<AgentId, uint64_t> kept;  // the last sequence number
     uint64_t lost = 0;                 // lines that the disk did not take since the last one that it took
+    uint64_t unread = 0;               // so much of the beginning was not looked at
     bool torn = false;                 // the file may end in the middle of a line: a head died, the disk was full
   };
   OpenLog& open(const JobId& job);
 
+  Loop& loop_;
   Files& files_;
   std::string folder_;
   std::map<JobId, OpenLog> open_;

@@ -75,5 +75,35 @@ TEST_F(JobLogsTest, ALineThatAHeadBeganIsEndedByTheNext) {
   EXPECT_EQ(nlohmann::json::parse(lines[2]).at("text"), "b");
 }
 
+Task<int> recall_then_append(sim::SimProgram&, JobLogs& logs, AgentId agent, std::vector<elastic::LogLine> lines) {
+  co_await logs.recall(kJob, agent);
+  co_return static_cast<int>(logs.append(kJob, kNode, agent, lines));
+}
+
+// A dead agent's folder may hold lines that an earlier head has kept, and much may have been printed since.
+TEST_F(JobLogsTest, FindsTheLastLineOfADeadAgentHoweverFarBackItIs) {
+  const AgentId dead{"dead"}, never{"never"}, noisy{"noisy"};
+  open()->append(kJob, kNode, dead, {line(1, "a"), line(2, R"({"agent":"never","sequence":9})")});
+  {
+    const auto logs = open();
+    std::vector<elastic::LogLine> many;
+    for (uint64_t i = 1; i <= 300; ++i) many.push_back(line(i, std::string(60'000, 'x')));
+    logs->append(kJob, kNode, noisy, many);
+  }
+  const auto logs = open();
+  const auto append = [&](const AgentId& agent, std::vector<elastic::LogLine> lines) {
+    sim::SimProgram& rescue = sim.machine(1).start(
+        "rescue", [&](sim::SimProgram& self) { return recall_then_append(self, *logs, agent, lines); });
+    sim.simulator.run_for(10s);
+    return rescue.exit_code().value_or(-1);
+  };
+  EXPECT_EQ(append(dead, {line(1, "a"), line(2, "b"), line(3, "c")}), 3);
+  EXPECT_EQ(append(never, {line(1, "d")}), 1);
+  const auto all = texts(*logs);
+  ASSERT_EQ(all.size(), 304u);
+  EXPECT_EQ(all[302], "c");
+  EXPECT_EQ(all[303], "d");
+}
+
 }  // namespace
 }  // namespace rubato::head

@@ -99,6 +99,7 @@ void ErrandRunner::follow() {
 void ErrandRunner::settle_log() {
   if (!group_ || std::exchange(settled_, true)) return;
   log_.settle();
+  log_.finish_outputs();
   for (const int rank : group_->workers.forced()) forced_.push_back(fmt::format("rank {}", rank));
   group_->devices = Devices::Share();
 }
@@ -207,9 +208,12 @@ agent::WorkerGroup::Setup ErrandRunner::make_setup(const std::string& visible_de
   setup.own_variables = own_variables;
   const Generation generation = errand_.generation;
   last_words_.clear();
-  setup.lines = [this, generation](int rank, bool is_stderr, std::string line) {
+  setup.lines = [this, generation](int rank, bool is_stderr, std::string line, uint64_t end) {
     if (is_stderr) remember(rank, line);
-    log_.add(generation, rank, is_stderr, std::move(line));
+    log_.add(generation, rank, is_stderr, std::move(line), end);
+  };
+  setup.kept_in = [this, generation](int rank, bool is_stderr) {
+    return log_.begin_output(OutputId{generation, rank, is_stderr});
   };
   return setup;
 }
@@ -237,6 +241,7 @@ void ErrandRunner::start_workers() {
 
 void ErrandRunner::could_not_start(const Error& error) {
   group_.reset();
+  log_.finish_outputs();
   elastic::Failure failure;
   failure.rank = errand_.place.first_rank;
   failure.generation = errand_.generation;

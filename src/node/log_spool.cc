@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "agent/worker_output.h"
 #include "core/error.h"
+#include "core/text.h"
 
 namespace rubato::node {
 
@@ -16,19 +20,26 @@ constexpr uint64_t kSegmentBytes = uint64_t{4} << 20;
 constexpr size_t kBufferBytes = size_t{64} << 10;
 // Dropping goes on until there is this much room again, so that it is told once and not for every other line.
 constexpr uint64_t kRoomBytes = kSpoolBytesMax / 4;
+// The files of outputs keep about this much that is safe in segments: giving back less is not worth the call.
+constexpr uint64_t kGiveBackBytes = uint64_t{1} << 20;
+constexpr size_t kReadBytes = size_t{256} << 10;
+
+constexpr std::string_view kSegmentEnd = ".lines";
+constexpr const char* kMarks = "/marks.json";
 
 // A record is this, then the text. The file is read on the machine that wrote it: no byte order needed.
 struct RecordHead {
   uint64_t sequence = 0;
   int64_t time_us = 0;
   uint64_t generation = 0;
+  uint64_t output_end = 0;  // in the file of the worker's output; 0: it has none
   int32_t rank = 0;
   uint32_t size_and_stream = 0;  // size * 2 + is_stderr
 };
-static_assert(sizeof(RecordHead) == 32);
+static_assert(sizeof(RecordHead) == 40);
 
 // The record at the beginning of `bytes`; nullopt when it is not whole.
-std::optional<elastic::LogLine> read_record(std::string_view bytes, size_t& size) {
+std::optional<elastic::LogLine> read_record(std::string_view bytes, size_t& size, uint64_t* output_end = nullptr) {
   RecordHead head;
   if (bytes.size() < sizeof head) return std::nullopt;
   std::memcpy(&head, bytes.data(), sizeof head);
@@ -42,7 +53,28 @@ std::optional<elastic::LogLine> read_record(std::string_view bytes, size_t& size
   line.is_stderr = (head.size_and_stream & 1) != 0;
   line.text = bytes.substr(sizeof head, text_size);
   size = sizeof head + text_size;
+  if (output_end) *output_end = head.output_end;
   return line;
+}
+
+template <class Number>
+bool read_number(std::string_view text, Number& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// "3.17.err": rank 17 in generation 3.
+std::string output_name(const OutputId& id) {
+  return fmt::format("{}.{}.{}", id.generation, id.rank, id.is_stderr ? "err" : "out");
+}
+
+std::optional<OutputId> output_of_name(const std::string& name) {
+  const auto parts = split(name, '.');
+  OutputId id;
+  if (parts.size() != 3 || !read_number(parts[0], id.generation) || !read_number(parts[1], id.rank)) return {};
+  id.is_stderr = parts[2] == "err";
+  if (output_name(id) != name) return std::nullopt;
+  return id;
 }
 
 }  // namespace
@@ -54,27 +86,139 @@ LogSpool::LogSpool(World& world, std::string folder, std::function<void()> on_li
 }
 
 void LogSpool::adopt() {
-  for (const Files::Entry& entry : world_.files.list(folder_)) {
-    const bool number = !entry.name.empty() && entry.name.size() <= 12 &&
-                        std::ranges::all_of(entry.name, [](char c) { return c >= '0' && c <= '9'; });
-    if (!number) continue;
-    Segment segment{std::stoull(entry.name), 0};
-    const std::string bytes = world_.files.read(folder_ + "/" + entry.name).value_or("");
-    std::string_view rest = bytes;
-    size_t size = 0;
-    while (const auto line = read_record(rest, size)) {
-      next_sequence_ = std::max(next_sequence_, line->sequence + 1);
-      rest.remove_prefix(size);
-      segment.size += size;
-    }
-    added_bytes_ += segment.size;
-    segments_.push_back(segment);
-  }
+  for (const Files::Entry& entry : world_.files.list(folder_)) adopt_segment(entry.name);
   std::ranges::sort(segments_, {}, &Segment::number);
   if (!segments_.empty()) read_ = acked_ = Place{segments_.front().number, 0};
+  adopt_marks();
+  adopt_outputs();
 }
 
-std::string LogSpool::path(uint64_t segment) const { return fmt::format("{}/{:012}", folder_, segment); }
+void LogSpool::adopt_segment(const std::string& name) {
+  uint64_t number = 0;
+  const std::string_view digits =
+      std::string_view(name).substr(0, name.size() - std::min(name.size(), kSegmentEnd.size()));
+  if (!name.ends_with(kSegmentEnd) || !read_number(digits, number)) return;
+  Segment segment{number, 0};
+  const std::string bytes = world_.files.read(folder_ + "/" + name).value_or("");
+  std::string_view rest = bytes;
+  size_t size = 0;
+  uint64_t end = 0;
+  while (const auto line = read_record(rest, size, &end)) {
+    next_sequence_ = std::max(next_sequence_, line->sequence + 1);
+    if (end > 0) {
+      Output& output = outputs_[{line->generation, line->rank, line->is_stderr}];
+      output.safe = std::max(output.safe, end);
+    }
+    rest.remove_prefix(size);
+    segment.size += size;
+  }
+  added_bytes_ += segment.size;
+  segments_.push_back(segment);
+}
+
+void LogSpool::adopt_marks() {
+  using nlohmann::json;
+  const json marks = json::parse(world_.files.read(folder_ + kMarks).value_or(""), nullptr, false);
+  if (!marks.is_object()) return;
+  next_sequence_ = std::max(next_sequence_, marks.value("next", uint64_t{1}));
+  dropped_ = marks.value("dropped", uint64_t{0});
+  const json outputs = marks.value("outputs", json::object());
+  for (const auto& [name, safe] : outputs.items()) {
+    const std::optional<OutputId> id = output_of_name(name);
+    if (!id || !safe.is_number_unsigned()) continue;
+    Output& output = outputs_[*id];
+    output.safe = std::max(output.safe, safe.get<uint64_t>());
+  }
+}
+
+void LogSpool::adopt_outputs() {
+  const std::string folder = folder_ + kOutputs;
+  std::map<OutputId, std::string> found;  // in the order of generations and ranks
+  if (world_.files.exists(folder)) {
+    for (const Files::Entry& entry : world_.files.list(folder)) {
+      const std::optional<OutputId> id = output_of_name(entry.name);
+      if (id && entry.kind == Files::Entry::Kind::kFile) found[*id] = folder + "/" + entry.name;
+    }
+  }
+  for (const auto& [id, path] : found) adopt_output(id, path);
+  if (found.empty()) {
+    outputs_.clear();
+    dropped_ = 0;  // it was told of when the workers had ended
+  } else {
+    settle();
+    finish_outputs();
+  }
+}
+
+void LogSpool::adopt_output(const OutputId& id, const std::string& path) {
+  Output& output = outputs_[id];
+  const uint64_t begin = output.added = output.skipped = output.given_back = output.safe;
+  const WallTime time = world_.files.modified(path).value_or(world_.clock.wall());
+  agent::LineSplitter splitter;
+  const auto take = [&](std::vector<agent::LineSplitter::Line> lines) {
+    for (auto& line : lines) add_line(id, agent::without_return(std::move(line.text)), begin + line.end, time);
+  };
+  try {
+    for (uint64_t at = begin;;) {
+      const std::string bytes = world_.files.read_range(path, at, kReadBytes);
+      if (bytes.empty()) break;
+      at += bytes.size();
+      take(splitter.take(bytes));
+    }
+  } catch (const Error&) {
+    // A disk that cannot be read: what was read of it counts.
+  }
+  take(splitter.flush());
+}
+
+std::string LogSpool::path(uint64_t segment) const { return fmt::format("{}/{:012}{}", folder_, segment, kSegmentEnd); }
+
+std::string LogSpool::output_path(const OutputId& id) const { return folder_ + kOutputs + "/" + output_name(id); }
+
+std::string LogSpool::begin_output(const OutputId& id) {
+  if (outputs_.empty()) {
+    try {
+      world_.files.make_folders(folder_ + kOutputs);
+    } catch (const Error&) {
+      // A full disk: its lines will only be passed on.
+    }
+  }
+  outputs_[id] = Output();
+  // The number of the first line that only its file has must be known: a head takes no number twice.
+  if (marked_sequence_ != next_sequence_) write_marks();
+  return output_path(id);
+}
+
+void LogSpool::finish_outputs() {
+  flush();
+  for (const auto& [id, output] : outputs_) world_.files.remove_tree(output_path(id));
+  outputs_.clear();
+}
+
+// In one step, and without waiting for the disk: this is against a killed agent, not against a power cut.
+bool LogSpool::write_marks() {
+  nlohmann::json outputs = nlohmann::json::object();
+  for (const auto& [id, output] : outputs_) outputs[output_name(id)] = output.safe;
+  const nlohmann::json marks = {{"next", next_sequence_}, {"dropped", dropped_}, {"outputs", std::move(outputs)}};
+  const std::string draft = folder_ + kMarks + ".draft";
+  try {
+    world_.files.remove_tree(draft);
+    world_.files.open_append(draft)->append(marks.dump() + "\n");
+    world_.files.move(draft, folder_ + kMarks);
+  } catch (const Error&) {
+    return false;
+  }
+  marked_sequence_ = next_sequence_;
+  return true;
+}
+
+void LogSpool::give_back_space() {
+  for (auto& [id, output] : outputs_) {
+    if (output.safe - output.given_back < kGiveBackBytes) continue;
+    world_.files.give_back(output_path(id), output.safe);
+    output.given_back = output.safe;
+  }
+}
 
 LogSpool::Place LogSpool::end() const {
   if (segments_.empty()) return read_;
@@ -88,39 +232,68 @@ void LogSpool::begin_segment() {
   segments_.push_back(Segment{number, 0});
 }
 
-void LogSpool::add(Generation generation, int rank, bool is_stderr, std::string text) {
-  last_generation_ = generation;
-  last_rank_ = rank;
+void LogSpool::add(Generation generation, int rank, bool is_stderr, std::string text, uint64_t end) {
+  add_line(OutputId{generation, rank, is_stderr}, std::move(text), end, world_.clock.wall());
+}
+
+void LogSpool::add_line(const OutputId& id, std::string text, uint64_t end, WallTime time) {
+  last_ = id;
   if (text.size() > elastic::kLogTextMax) text.resize(elastic::kLogTextMax);
   const uint64_t waiting = unacked_bytes() + buffer_.size();
   const uint64_t bound = dropped_ > 0 ? kSpoolBytesMax - kRoomBytes : kSpoolBytesMax;
   if (waiting + text.size() > bound) {
-    ++dropped_;
+    drop(id, end, text.size());
     return;
   }
   if (dropped_ > 0) settle();
-  put(generation, rank, is_stderr, text);
+  put(id, text, end, time);
+}
+
+void LogSpool::drop(const OutputId& id, uint64_t end, uint64_t bytes) {
+  ++dropped_;
+  dropped_bytes_ += bytes;
+  const auto output = outputs_.find(id);
+  if (output != outputs_.end()) output->second.skipped = end;
+  if (dropped_bytes_ < kGiveBackBytes) return;
+  // No record tells of them. Without this their bytes would stay on disk, and more and more of them.
+  dropped_bytes_ = 0;
+  flush();
+  const std::map<OutputId, Output> before = outputs_;
+  for (auto& [other, one] : outputs_) one.safe = std::max(one.safe, one.skipped);
+  if (write_marks()) {
+    give_back_space();
+  } else {
+    outputs_ = before;
+  }
 }
 
 void LogSpool::settle() {
   if (dropped_ == 0) return;
+  const uint64_t missing = std::exchange(dropped_, 0);
   const std::string words =
-      fmt::format("rubato: {} lines are missing here: they came faster than they could be passed on", dropped_);
-  dropped_ = 0;
-  put(last_generation_, last_rank_, true, words);
+      fmt::format("rubato: {} lines are missing here: they came faster than they could be passed on", missing);
+  OutputId id = last_;
+  id.is_stderr = true;
+  put(id, words, 0, world_.clock.wall());
+  flush();
+  if (no_room_) dropped_ += missing - 1;  // the words themselves were counted
+  if (!outputs_.empty()) write_marks();
 }
 
-void LogSpool::put(Generation generation, int rank, bool is_stderr, std::string_view text) {
+void LogSpool::put(const OutputId& id, std::string_view text, uint64_t end, WallTime time) {
   const bool was_idle = buffer_.empty();
   RecordHead head;
   head.sequence = next_sequence_++;
-  head.time_us = world_.clock.wall().time_since_epoch().count();
-  head.generation = generation;
-  head.rank = rank;
-  head.size_and_stream = static_cast<uint32_t>(text.size() * 2 + (is_stderr ? 1 : 0));
+  head.time_us = time.time_since_epoch().count();
+  head.generation = id.generation;
+  head.output_end = end;
+  head.rank = id.rank;
+  head.size_and_stream = static_cast<uint32_t>(text.size() * 2 + (id.is_stderr ? 1 : 0));
   buffer_.append(reinterpret_cast<const char*>(&head), sizeof head);
   buffer_ += text;
   ++buffered_lines_;
+  const auto output = outputs_.find(id);
+  if (end > 0 && output != outputs_.end()) output->second.added = output->second.skipped = end;
   if (buffer_.size() >= kBufferBytes) flush();
   if (was_idle) on_lines_();
 }
@@ -133,6 +306,8 @@ void LogSpool::flush() {
     segments_.back().size += buffer_.size();
     added_bytes_ += buffer_.size();
     no_room_ = false;
+    for (auto& [id, output] : outputs_) output.safe = std::max(output.safe, output.added);
+    give_back_space();
   } catch (const Error&) {
     // What was written of it is beyond the segment's known size; the next lines begin another one.
     appender_.reset();
@@ -219,6 +394,7 @@ void LogSpool::drop_acked_segments() {
     const bool done = acked_.segment > first.number || (acked_.segment == first.number && acked_.offset >= first.size);
     const bool in_use = segments_.size() == 1 && appender_ && first.size < kSegmentBytes;
     if (!done || in_use) return;
+    if (!outputs_.empty() && !write_marks()) return;  // what only this segment knows
     world_.files.remove_tree(path(first.number));
     if (segments_.size() == 1) {
       appender_.reset();
@@ -239,6 +415,7 @@ bool LogSpool::all_sent() {
 void LogSpool::remove() {
   appender_.reset();
   segments_.clear();
+  outputs_.clear();
   buffer_.clear();
   world_.files.remove_tree(folder_);
 }

@@ -1,16 +1,22 @@
 // LogSpool: the log lines of one job on this node, on disk until the head has them.
 //
-//   worker ──add──▶ buffer ──▶ segments on disk ──take──▶ in flight ──acked──▶ gone
-//                                  ▲                          │
-//                                  └── rewind (a new connection: what was not acknowledged is sent again)
+//   worker ──▶ its own file ──add──▶ buffer ──▶ segments on disk ──take──▶ in flight ──acked──▶ gone
+//                  │                                ▲  ▲                       │
+//                  └── adopt (of a dead agent) ─────┘  └── rewind (a new connection: what was not acknowledged is
+//                                                                             sent again)
 //
 // Memory holds one buffer and the ends of what is in flight, never the lines: a noisy worker costs disk, up to
 // kSpoolBytesMax, and then lines. It is never made to wait.
+//
+// A line that a worker has written outlives the agent, killed at whatever moment. Each output of a worker goes to a
+// file first (OutputTarget::path). Each record in a segment says where its line ends in that file; so whoever comes
+// next knows which bytes are lines already, and adds the rest. `marks` says the same for segments that are gone.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,12 +26,22 @@
 
 namespace rubato::node {
 
+// One output of one worker.
+struct OutputId {
+  Generation generation = 0;
+  int rank = 0;
+  bool is_stderr = false;
+  auto operator<=>(const OutputId&) const = default;
+};
+
 inline constexpr uint64_t kSpoolBytesMax = uint64_t{64} << 20;  // not acknowledged, per job
 
 class LogSpool {
  public:
-  // Goes on with what an earlier agent left in `folder`, numbers included. `on_lines` is called when there are lines
-  // to send where there were none.
+  static constexpr const char* kOutputs = "/outputs";  // in the spool's folder: the files of workers' outputs
+
+  // Goes on with what an earlier agent left in `folder`, numbers included. None of its workers is alive, and nobody
+  // adds to their files any more. `on_lines` is called when there are lines to send where there were none.
   // `first_sequence`: a spool made anew for a job that was here before goes on counting, or the head would take its
   // lines for those that it has.
   LogSpool(World& world, std::string folder, std::function<void()> on_lines, uint64_t first_sequence = 1);
@@ -33,8 +49,14 @@ class LogSpool {
   // The number of the next line.
   uint64_t next_sequence() const { return next_sequence_; }
 
+  // The file for an output of a worker that is about to start.
+  std::string begin_output(const OutputId& id);
+  // No worker is alive and all of their lines were added: their files go.
+  void finish_outputs();
+
   // Never throws: lines that the disk or the bound has no room for are counted, and a line says how many there were.
-  void add(Generation generation, int rank, bool is_stderr, std::string text);
+  // `end`: behind the line in the output's file; 0: it is nobody's output.
+  void add(Generation generation, int rank, bool is_stderr, std::string text, uint64_t end = 0);
   // No more lines come for now: tell about dropped ones even if that goes over the bound.
   void settle();
 
@@ -67,8 +89,25 @@ class LogSpool {
     Place end;
   };
 
+  // How far an output's bytes are lines.
+  struct Output {
+    uint64_t added = 0;    // in the buffer or a segment
+    uint64_t skipped = 0;  // added, or dropped
+    uint64_t safe = 0;     // in a segment, or in marks
+    uint64_t given_back = 0;
+  };
+
   void adopt();
-  void put(Generation generation, int rank, bool is_stderr, std::string_view text);
+  void adopt_segment(const std::string& name);
+  void adopt_marks();
+  void adopt_outputs();
+  void adopt_output(const OutputId& id, const std::string& path);
+  void add_line(const OutputId& id, std::string text, uint64_t end, WallTime time);
+  void put(const OutputId& id, std::string_view text, uint64_t end, WallTime time);
+  void drop(const OutputId& id, uint64_t end, uint64_t bytes);
+  bool write_marks();
+  void give_back_space();
+  std::string output_path(const OutputId& id) const;
   void begin_segment();
   std::string path(uint64_t segment) const;
   Place end() const;
@@ -88,9 +127,11 @@ class LogSpool {
   uint64_t acked_sequence_ = 0;
   uint64_t added_bytes_ = 0, acked_bytes_ = 0, in_flight_bytes_ = 0;
   uint64_t dropped_ = 0;
-  bool no_room_ = false;  // the disk took nothing at the last try
-  Generation last_generation_ = 0;
-  int last_rank_ = 0;
+  uint64_t dropped_bytes_ = 0;  // since marks told of it
+  bool no_room_ = false;        // the disk took nothing at the last try
+  OutputId last_;
+  std::map<OutputId, Output> outputs_;  // of workers that are alive, or have been since finish_outputs()
+  uint64_t marked_sequence_ = 0;        // next_sequence_ as marks have it
 
   Place read_, acked_;
   std::deque<Batch> in_flight_;

@@ -1,7 +1,11 @@
 #include "node/log_spool.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "agent/worker_output.h"
 #include "sim/simulation.h"
 
 namespace rubato::node {
@@ -139,7 +143,7 @@ TEST_F(Spool, TellsOfDroppedLinesAtTheEndToo) {
 TEST_F(Spool, TheNextAgentGoesOnWithWhatWasLeft) {
   for (int i = 1; i <= 3; ++i) spool->add(1, 0, false, std::to_string(i));
   take_all();
-  sim.machine(1).disk().append(std::string(kFolder) + "/000000000001", "torn");
+  sim.machine(1).disk().append(std::string(kFolder) + "/000000000001.lines", "torn");
   open();
   spool->add(2, 0, false, "4");
   last = 0;
@@ -148,6 +152,166 @@ TEST_F(Spool, TheNextAgentGoesOnWithWhatWasLeft) {
   EXPECT_EQ(spool->unacked_bytes(), 0u);
   spool->remove();
   EXPECT_EQ(on_disk(), 0u);
+}
+
+// ---- an agent that is killed: what its workers have written and it has not sent ----
+
+class KilledAgent : public Spool {
+ protected:
+  // A worker writes, and the agent reads `read` of these bytes before it is killed. What a full pipe or a dead agent
+  // leaves is in the file all the same (os/guard.h).
+  void write(const OutputId& id, const std::string& bytes, size_t read) {
+    const std::string path = paths.contains(id) ? paths[id] : paths[id] = spool->begin_output(id);
+    sim.machine(1).disk().append(path, bytes);
+    for (auto& line : splitters[id].take(bytes.substr(0, read))) {
+      spool->add(id.generation, id.rank, id.is_stderr, line.text, line.end);
+    }
+  }
+  void write(const OutputId& id, const std::string& bytes) { write(id, bytes, bytes.size()); }
+  std::map<OutputId, std::string> paths;
+  std::map<OutputId, agent::LineSplitter> splitters;
+  const OutputId out{2, 5, false}, err{2, 5, true};
+};
+
+TEST_F(KilledAgent, LosesNothingThatAWorkerHasWritten) {
+  write(out, "1\n2\n");
+  take_all();                         // these are in a segment
+  write(out, "3\n");                  // in the buffer, which dies
+  write(err, "a\nb\r\ntor", 2);       // partly read
+  write(out, "4\n5 without end", 0);  // not read
+  const auto told_by_the_next = [&] {
+    open();
+    last = 0;
+    std::vector<std::string> told;
+    for (auto lines = spool->take(1 << 16); !lines.empty(); lines = spool->take(1 << 16)) {
+      for (const auto& line : lines) {
+        told.push_back(fmt::format("{}{} {} {}", line.generation, line.is_stderr ? "e" : "o", line.rank, line.text));
+        EXPECT_GT(line.sequence, last);
+        last = line.sequence;
+      }
+    }
+    return told;
+  };
+  const std::vector<std::string> all{"2o 5 1", "2o 5 2", "2o 5 3",  "2o 5 4", "2o 5 5 without end",
+                                     "2e 5 a", "2e 5 b", "2e 5 tor"};
+  EXPECT_EQ(told_by_the_next(), all);
+  EXPECT_FALSE(program.world().files.exists(paths[out]));
+  // And the one after it finds each of them once.
+  EXPECT_EQ(told_by_the_next(), all);
+}
+
+TEST_F(KilledAgent, NumbersGoOnWhereTheHeadHasLinesOfIt) {
+  write(out, "1\n2\n3\n");
+  take_all();
+  spool->acked(3);
+  spool->finish_outputs();
+  spool->remove();
+  // The job comes back to this agent, whose head has its first three lines.
+  spool.reset();
+  spool.emplace(
+      program.world(), kFolder, [] {}, 4);
+  paths.clear();
+  splitters.clear();
+  const OutputId again{3, 5, false};
+  write(again, "4\n", 0);
+  open();
+  last = 3;
+  EXPECT_EQ(take_all(), std::vector<std::string>{"4"});
+}
+
+TEST_F(KilledAgent, KnowsWhatWasSentAlsoWhenTheSegmentIsGone) {
+  const std::string line = std::string(999, 'x') + "\n";
+  write(err, "once\n");
+  for (int i = 0; i < 20'000; ++i) {
+    write(out, line);
+    if (i % 1000 != 0) continue;
+    take_all();
+    spool->acked(last);
+  }
+  take_all();
+  const uint64_t sent = last;
+  spool->acked(sent);
+  write(out, "the last one\n", 0);
+  open();
+  std::vector<std::string> fresh;
+  for (auto lines = spool->take(1 << 20); !lines.empty(); lines = spool->take(1 << 20)) {
+    for (const auto& one : lines) {
+      EXPECT_NE(one.text, "once") << "it went with the first segment";
+      if (one.sequence > sent) fresh.push_back(one.text);
+    }
+  }
+  EXPECT_EQ(fresh, std::vector<std::string>{"the last one"});
+}
+
+TEST_F(KilledAgent, DroppedLinesDoNotComeBackAndAreCounted) {
+  const std::string line = std::string(9999, 'x') + "\n";
+  for (int i = 0; i < 10'000; ++i) write(out, line);
+  const size_t kept = take_all().size();
+  open();
+  last = 0;
+  std::vector<std::string> texts;
+  for (auto lines = spool->take(1 << 20); !lines.empty(); lines = spool->take(1 << 20)) {
+    for (const auto& one : lines) texts.push_back(one.text);
+    spool->acked(lines.back().sequence);
+  }
+  // Those since the last mark were not given up yet: they may come or be counted.
+  EXPECT_GE(texts.size(), kept);
+  EXPECT_LE(texts.size(), kept + 200);
+  EXPECT_TRUE(std::ranges::any_of(texts, [](const auto& text) { return text.starts_with("rubato: "); }));
+}
+
+// Whatever was read, put on disk, sent and acknowledged before: a head that knows the numbers gets each line once.
+TEST_F(KilledAgent, AtAnyMomentEachLineComesOnce) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    Random random(seed);
+    spool->remove();
+    open();
+    paths.clear();
+    splitters.clear();
+    std::map<OutputId, int> written;
+    std::map<OutputId, std::vector<std::string>> got;
+    uint64_t kept = 0;
+    const auto deliver = [&] {
+      const auto lines = spool->take(1 + random.below(400));
+      for (const auto& one : lines) {
+        if (one.sequence <= kept) continue;
+        got[{one.generation, one.rank, one.is_stderr}].push_back(one.text);
+        kept = one.sequence;
+      }
+      if (random.below(2) == 0) spool->acked(kept);
+      return !lines.empty();
+    };
+    std::map<OutputId, std::string> unread;
+    for (uint64_t step = random.below(60); step > 0; --step) {
+      const OutputId id{1, static_cast<int>(random.below(2)), random.below(2) == 0};
+      const std::string path = paths.contains(id) ? paths[id] : paths[id] = spool->begin_output(id);
+      std::string bytes;
+      for (uint64_t n = random.below(4); n > 0; --n) bytes += fmt::format("{}\n", ++written[id]);
+      sim.machine(1).disk().append(path, bytes);
+      unread[id] += bytes;
+      const size_t read = random.below(unread[id].size() + 1);
+      for (auto& line : splitters[id].take(unread[id].substr(0, read))) {
+        spool->add(id.generation, id.rank, id.is_stderr, line.text, line.end);
+      }
+      unread[id].erase(0, read);
+      if (random.below(4) == 0) spool->flush();
+      if (random.below(3) == 0) deliver();
+      if (random.below(8) == 0) spool->rewind();
+    }
+    // Killed; and whoever saves the rest may die of it too.
+    for (uint64_t deaths = random.below(3); deaths > 0; --deaths) {
+      open();
+      if (random.below(2) == 0) deliver();
+    }
+    open();
+    while (deliver()) {
+    }
+    for (const auto& [id, count] : written) {
+      std::vector<std::string> all;
+      for (int n = 1; n <= count; ++n) all.push_back(std::to_string(n));
+      ASSERT_EQ(got[id], all) << "seed " << seed;
+    }
+  }
 }
 
 TEST_F(Spool, BoundsOneBatch) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "archive/package.h"
+#include "core/turns.h"
 
 namespace rubato::node {
 
@@ -12,7 +13,6 @@ namespace {
 // Asked again when nothing came for so long: the head may have been busy, or forgotten us.
 constexpr Duration kAskAgain = 30s;
 constexpr size_t kCopyBytes = size_t{1} << 20;
-constexpr int kFilesATurn = 16;
 }  // namespace
 
 PackageStore::PackageStore(World& world, std::string folder, Unpack unpack, Offload offload)
@@ -112,7 +112,7 @@ PackageStore::Unpack package_unpacker() {
 }
 
 Task<void> copy_tree(World& world, std::string from, std::string to) {
-  int files = 0;
+  Turns turns(world.clock.loop());
   std::vector<std::pair<std::string, std::string>> folders{{std::move(from), std::move(to)}};
   while (!folders.empty()) {
     const auto [source, target] = std::move(folders.back());
@@ -130,12 +130,12 @@ Task<void> copy_tree(World& world, std::string from, std::string to) {
         const std::string bytes = reader->read(kCopyBytes);
         if (bytes.empty()) break;
         writer->append(bytes);
-        if (bytes.size() == kCopyBytes) co_await Sleep(world.clock.loop(), world.clock.now() + 1ns);
+        co_await turns.step();
       }
       world.files.set_mode(copy, entry.executable ? 0755 : 0644);
-      if (++files % kFilesATurn == 0) co_await Sleep(world.clock.loop(), world.clock.now() + 1ns);
+      co_await turns.step();
     }
-    co_await Sleep(world.clock.loop(), world.clock.now() + 1ns);
+    co_await turns.step();
   }
 }
 

@@ -22,6 +22,25 @@ ExitStatus to_status(const siginfo_t& info) {
   return info.si_code == CLD_EXITED ? ExitStatus{.code = info.si_status} : ExitStatus{.signal = info.si_status};
 }
 
+// write() without SIGPIPE, which would end us; EPIPE says the same.
+ssize_t write_quietly(int fd, const std::string& bytes) {
+  sigset_t pipe, before, pending;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  ::sigpending(&pending);
+  const bool was_pending = sigismember(&pending, SIGPIPE) == 1;
+  ::pthread_sigmask(SIG_BLOCK, &pipe, &before);
+  const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+  const int error = errno;
+  if (written < 0 && error == EPIPE && !was_pending) {
+    const timespec at_once{};
+    ::sigtimedwait(&pipe, nullptr, &at_once);
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = error;
+  return written;
+}
+
 }  // namespace
 
 ChildProcess::ChildProcess(Runtime& runtime, std::shared_ptr<Family> family, Start start)
@@ -35,6 +54,8 @@ ChildProcess::ChildProcess(Runtime& runtime, std::shared_ptr<Family> family, Sta
       output_(runtime),
       out_(runtime.io(), false),
       err_(runtime.io(), true),
+      in_(runtime.io()),
+      input_moved_(runtime),
       look_again_(runtime, [this] {
         if (!status_) look_for_end();
         resume_paused();
@@ -43,15 +64,16 @@ ChildProcess::ChildProcess(Runtime& runtime, std::shared_ptr<Family> family, Sta
   Fd pidfd = open_pidfd(pid_);
   if (pidfd) pidfd_.assign(pidfd.release());  // without one, SIGCHLD tells the end
   watch_end();
-  if (start.out) out_.descriptor.assign(start.out.release());
-  if (start.err) err_.descriptor.assign(start.err.release());
-  read_when_ready(out_);
-  read_when_ready(err_);
+  if (start.in) in_.assign(start.in.release());
+  open(out_, std::move(start.out), std::move(start.out_keep));
+  open(err_, std::move(start.err), std::move(start.err_keep));
   if (!out_.descriptor.is_open() && !err_.descriptor.is_open()) output_.close();
 }
 
 ChildProcess::~ChildProcess() {
   alive_.reset();
+  let_go(out_);
+  let_go(err_);
   if (status_) return;
   ::kill(-pid_, SIGKILL);
   family_->leave(pid_);
@@ -66,6 +88,53 @@ void ChildProcess::signal_group(int signal) {
 Task<ExitStatus> ChildProcess::wait() {
   while (!status_) co_await exited_.wait();
   co_return *status_;
+}
+
+Task<void> ChildProcess::write(std::string bytes) {
+  CHECK(!input_closes_);
+  const uint64_t target = input_taken_ + input_.size() + bytes.size();
+  input_ += bytes;
+  bytes.clear();
+  give_input();
+  while (input_taken_ < target && in_.is_open()) co_await input_moved_.wait();
+  if (input_taken_ < target) {
+    throw Error(ErrorCode::kUnavailable, status_ ? "the process has ended" : "the process has closed its input");
+  }
+}
+
+void ChildProcess::close_input() {
+  input_closes_ = true;
+  give_input();
+}
+
+void ChildProcess::give_input() {
+  while (in_.is_open() && !input_waits_ && !input_.empty()) {
+    const ssize_t written = write_quietly(in_.native_handle(), input_);
+    if (written >= 0) {
+      input_.erase(0, static_cast<size_t>(written));
+      input_taken_ += static_cast<uint64_t>(written);
+      input_moved_.notify();
+    } else if (errno == EAGAIN) {
+      input_waits_ = true;
+      in_.async_wait(boost::asio::posix::stream_descriptor::wait_write,
+                     [this, alive = std::weak_ptr<int>(alive_)](const boost::system::error_code& error) {
+                       if (alive.expired()) return;
+                       input_waits_ = false;
+                       if (!error) give_input();
+                     });
+    } else if (errno != EINTR) {
+      end_input();
+    }
+  }
+  if (input_closes_ && input_.empty()) end_input();
+}
+
+void ChildProcess::end_input() {
+  if (!in_.is_open()) return;
+  boost::system::error_code ignored;
+  in_.close(ignored);
+  input_.clear();
+  input_moved_.notify();
 }
 
 void ChildProcess::watch_end() {
@@ -97,10 +166,19 @@ void ChildProcess::ended(const ExitStatus& status) {
   boost::system::error_code ignored;
   pidfd_.close(ignored);
   family_->sweep();
+  end_input();
   // A descendant that escaped the kill may hold the pipes open for ever: take what is there and go.
   take_the_rest(out_);
   take_the_rest(err_);
   exited_.notify();
+}
+
+void ChildProcess::open(Stream& stream, Fd pipe, Fd keep) {
+  if (!pipe) return;
+  stream.keep = std::move(keep);
+  if (stream.keep) family_->keep(pipe.get(), stream.keep.get());
+  stream.descriptor.assign(pipe.release());
+  read_when_ready(stream);
 }
 
 void ChildProcess::read_when_ready(Stream& stream) {
@@ -120,15 +198,43 @@ void ChildProcess::read_when_ready(Stream& stream) {
       });
 }
 
+// The kernel moves the bytes from the pipe into the file in one call: there is no moment at which they are in neither,
+// and we could be killed.
+ssize_t ChildProcess::read_keeping(Stream& stream, std::string& bytes) {
+  auto at = static_cast<loff_t>(stream.kept);
+  const ssize_t moved =
+      ::splice(stream.descriptor.native_handle(), nullptr, stream.keep.get(), &at, bytes.size(), SPLICE_F_NONBLOCK);
+  if (moved <= 0) return moved;
+  for (ssize_t have = 0; have < moved;) {
+    const auto from = static_cast<off_t>(stream.kept) + have;
+    const ssize_t n = ::pread(stream.keep.get(), bytes.data() + have, static_cast<size_t>(moved - have), from);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;  // the disk is broken: zeros in place of these bytes
+    have += n;
+  }
+  stream.kept += static_cast<uint64_t>(moved);
+  return moved;
+}
+
+ssize_t ChildProcess::read_some(Stream& stream, std::string& bytes) {
+  if (stream.keep) {
+    const ssize_t moved = read_keeping(stream, bytes);
+    if (moved >= 0 || errno == EAGAIN || errno == EINTR) return moved;
+    // No room on the disk, or one that cannot do this: from now on these bytes are only given out.
+    stream.keep.reset();
+  }
+  return ::read(stream.descriptor.native_handle(), bytes.data(), bytes.size());
+}
+
 bool ChildProcess::read_once(Stream& stream) {
   std::string bytes(kReadBytes, '\0');
-  const ssize_t got = ::read(stream.descriptor.native_handle(), bytes.data(), bytes.size());
+  const ssize_t got = read_some(stream, bytes);
   if (got > 0) {
     bytes.resize(static_cast<size_t>(got));
     bytes.shrink_to_fit();
     chunk_sizes_.push_back(bytes.size());
     waiting_bytes_ += bytes.size();
-    OutputChunk chunk{.is_stderr = stream.is_stderr, .bytes = std::move(bytes)};
+    OutputChunk chunk{.is_stderr = stream.is_stderr, .bytes = std::move(bytes), .end = stream.kept};
     output_.push(std::move(chunk));
     return true;
   }
@@ -146,7 +252,13 @@ void ChildProcess::take_the_rest(Stream& stream) {
   close(stream);
 }
 
+void ChildProcess::let_go(Stream& stream) {
+  if (stream.descriptor.is_open()) family_->let_go(stream.descriptor.native_handle());
+  stream.keep.reset();
+}
+
 void ChildProcess::close(Stream& stream) {
+  let_go(stream);
   boost::system::error_code ignored;
   stream.descriptor.close(ignored);
   stream.paused = false;

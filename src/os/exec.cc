@@ -48,7 +48,51 @@ constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
 
 Fd open_file(const char* path, int flags) { return Fd(::open(path, flags | O_CLOEXEC, 0644)).above(kChildFds); }
 
-Fd open_output(const OutputTarget& target, Fd& reader) {
+// Locked by the open file, which the guard shares: the lock goes when neither we nor the guard can add to it any more.
+// Empty when the disk has no room: a worker is worth more than its lines.
+Fd open_keep(const std::string& path) {
+  if (path.empty()) return Fd();
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+  Fd file = open_file(path.c_str(), O_RDWR | O_CREAT | O_TRUNC);
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  if (file) ::fcntl(file.get(), F_OFD_SETLK, &whole);
+  return file;
+}
+
+// Both ends are closed at exec.
+void open_pipe(Fd& reader, Fd& writer) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    throw Error(ErrorCode::kFailed, fmt::format("cannot make a pipe: {}", std::strerror(errno)), "",
+                "raise the limit of open files: ulimit -n");
+  }
+  reader = Fd(ends[0]).above(kChildFds);
+  writer = Fd(ends[1]).above(kChildFds);
+}
+
+Fd open_input(InputSource source, Fd& writer) {
+  switch (source) {
+    case InputSource::kInherit:
+      // A worker's group is in the background of the terminal: reading from it would stop the worker (SIGTTIN)
+      // without a word. End-of-file at once is better; anything but a terminal is inherited, as torchrun does.
+      return ::isatty(0) ? open_file("/dev/null", O_RDONLY) : Fd();
+    case InputSource::kNull:
+      return open_file("/dev/null", O_RDONLY);
+    case InputSource::kPipe: {
+      Fd reader;
+      open_pipe(reader, writer);
+      ::fcntl(writer.get(), F_SETFL, O_NONBLOCK);
+      return reader;
+    }
+  }
+  CHECK(false);
+  return Fd();
+}
+
+Fd open_output(const OutputTarget& target, Fd& reader, Fd& keep) {
   switch (target.kind) {
     case OutputTarget::Kind::kInherit:
       return Fd();
@@ -65,14 +109,11 @@ Fd open_output(const OutputTarget& target, Fd& reader) {
       return file;
     }
     case OutputTarget::Kind::kPipe: {
-      int ends[2];
-      if (::pipe2(ends, O_CLOEXEC) != 0) {
-        throw Error(ErrorCode::kFailed, fmt::format("cannot make a pipe: {}", std::strerror(errno)), "",
-                    "raise the limit of open files: ulimit -n");
-      }
-      reader = Fd(ends[0]).above(kChildFds);
+      Fd writer;
+      open_pipe(reader, writer);
       ::fcntl(reader.get(), F_SETFL, O_NONBLOCK);
-      return Fd(ends[1]).above(kChildFds);
+      keep = open_keep(target.path);
+      return writer;
     }
   }
   CHECK(false);
@@ -166,25 +207,18 @@ Error explain(const ExecPlan& plan, const Failure& failure) {
 
 }  // namespace
 
-Stdio open_stdio(const OutputTarget& out, const OutputTarget& err) {
+Stdio open_stdio(InputSource in, const OutputTarget& out, const OutputTarget& err) {
   Stdio result;
-  // A worker's group is in the background of the terminal: reading from it would stop the worker (SIGTTIN) without a
-  // word. End-of-file at once is better; anything but a terminal is inherited, as torchrun does.
-  if (::isatty(0)) result.in = open_file("/dev/null", O_RDONLY);
-  result.out = open_output(out, result.out_reader);
-  result.err = open_output(err, result.err_reader);
+  result.in = open_input(in, result.in_writer);
+  result.out = open_output(out, result.out_reader, result.out_keep);
+  result.err = open_output(err, result.err_reader, result.err_keep);
   return result;
 }
 
 pid_t fork_exec(const ExecPlan& plan) {
   CHECK(!plan.argv.empty());
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
-    throw Error(ErrorCode::kFailed, fmt::format("cannot make a pipe: {}", std::strerror(errno)), "",
-                "raise the limit of open files: ulimit -n");
-  }
-  Fd reader = Fd(ends[0]).above(kChildFds);
-  Fd writer = Fd(ends[1]).above(kChildFds);
+  Fd reader, writer;
+  open_pipe(reader, writer);
 
   Prepared prepared{.plan = &plan, .programs = candidates(plan.argv.front(), plan.env)};
   prepared.program_pointers = pointers(prepared.programs);

@@ -35,6 +35,10 @@ class Family {
   void enter(pid_t pid, ChildProcess& child);
   void leave(pid_t pid);
 
+  // What is in this pipe when we are killed goes to the end of this file. Let go before the pipe is closed.
+  void keep(int pipe, int file) { guard_.keep(pipe, file); }
+  void let_go(int pipe) { guard_.let_go(pipe); }
+
   // Kills and reaps adopted processes whose spawn is over.
   void sweep();
 

@@ -249,6 +249,19 @@ void RealFiles::move(const std::string& from, const std::string& to) {
   fail("rename to", to);
 }
 
+void RealFiles::give_back(const std::string& path, uint64_t size) {
+  const Descriptor file{::open(path.c_str(), O_WRONLY | O_CLOEXEC)};
+  if (file.fd >= 0) ::fallocate(file.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size));
+}
+
+bool RealFiles::in_use(const std::string& path) {
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return file.fd >= 0 && ::fcntl(file.fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
 // A closed pipe is not an error: the words had no reader.
 void RealConsole::out(std::string_view text) { write_all(STDOUT_FILENO, text); }
 void RealConsole::err(std::string_view text) { write_all(STDERR_FILENO, text); }

@@ -22,6 +22,8 @@ class RealFiles final : public Files {
   void set_mode(const std::string& path, uint32_t mode) override;
   void rename(const std::string& from, const std::string& to) override;
   void move(const std::string& from, const std::string& to) override;
+  void give_back(const std::string& path, uint64_t size) override;
+  bool in_use(const std::string& path) override;
 };
 
 class RealConsole final : public Console {

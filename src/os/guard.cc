@@ -27,6 +27,18 @@ constexpr auto kPatience = 5s;
 constexpr auto kRoundPause = 2ms;
 constexpr int kRoundsMax = static_cast<int>((kPatience - 1s) / kRoundPause);
 constexpr size_t kGroupsMax = 4096;  // more live groups than one agent ever has; the token finds the rest
+constexpr size_t kPipesMax = 2 * kGroupsMax;
+constexpr size_t kBlock = size_t{16} << 10;
+// As much as a pipe can hold, and not for ever: somebody who escaped may still write.
+constexpr int kBlocksMax = 128;
+
+// One of the two is set. A negative number takes it off; a pipe that is added comes with two descriptors, its own and
+// its file's.
+struct Message {
+  int32_t group = 0;
+  int32_t pipe = 0;
+};
+constexpr size_t kDescriptors = 2;
 
 // The guard's own part: from here on nothing allocates, as the fork may come from a process with threads.
 
@@ -69,6 +81,78 @@ struct Groups {
   }
 };
 
+struct Pipes {
+  struct Kept {
+    int32_t number = 0;  // the agent's name for it
+    int pipe = -1;
+    int file = -1;
+  };
+  std::array<Kept, kPipesMax> list;
+  size_t count = 0;
+
+  void add(int32_t number, int pipe, int file) {
+    if (count == list.size()) {
+      ::close(pipe);
+      ::close(file);
+      return;
+    }
+    list[count++] = {number, pipe, file};
+  }
+
+  void take_off(int32_t number) {
+    for (size_t i = 0; i < count; ++i) {
+      if (list[i].number != number) continue;
+      ::close(list[i].pipe);
+      ::close(list[i].file);
+      list[i--] = list[--count];
+    }
+  }
+
+  // Those who wrote are dead by now.
+  void save_all() {
+    for (size_t i = 0; i < count; ++i) save(list[i]);
+  }
+
+  static void save(const Kept& kept) {
+    char block[kBlock];
+    if (::lseek(kept.file, 0, SEEK_END) < 0) return;
+    for (int blocks = 0; blocks < kBlocksMax; ++blocks) {
+      const ssize_t got = ::read(kept.pipe, block, sizeof block);
+      if (got <= 0) return;
+      for (ssize_t done = 0; done < got;) {
+        const ssize_t n = ::write(kept.file, block + done, static_cast<size_t>(got - done));
+        if (n <= 0) return;
+        done += n;
+      }
+    }
+  }
+};
+
+// False: the agent is gone.
+bool receive(Groups& groups, Pipes& pipes) {
+  Message message;
+  iovec part{&message, sizeof message};
+  alignas(cmsghdr) char control[CMSG_SPACE(kDescriptors * sizeof(int))];
+  msghdr envelope{};
+  envelope.msg_iov = &part;
+  envelope.msg_iovlen = 1;
+  envelope.msg_control = control;
+  envelope.msg_controllen = sizeof control;
+  const ssize_t got = ::recvmsg(0, &envelope, MSG_CMSG_CLOEXEC);
+  if (got < 0) return errno == EINTR;
+  if (got == 0) return false;
+  if (got != sizeof message) return true;
+  groups.apply(message.group);
+  if (message.pipe < 0) pipes.take_off(-message.pipe);
+  const cmsghdr* header = CMSG_FIRSTHDR(&envelope);
+  if (header && header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(kDescriptors * sizeof(int))) {
+    int descriptors[kDescriptors];
+    std::memcpy(descriptors, CMSG_DATA(header), sizeof descriptors);
+    pipes.add(message.pipe, descriptors[0], descriptors[1]);
+  }
+  return true;
+}
+
 [[noreturn]] void guard_main(int fd, std::string_view entry) {
   sigset_t all;
   sigfillset(&all);
@@ -80,11 +164,8 @@ struct Groups {
   close_all_but(fd);
 
   Groups groups;
-  int32_t message = 0;
-  ssize_t got = 0;
-  while ((got = ::recv(0, &message, sizeof message, 0)) != 0) {
-    if (got == sizeof message) groups.apply(message);
-    if (got < 0 && errno != EINTR) break;
+  Pipes pipes;
+  while (receive(groups, pipes)) {
   }
 
   for (int round = 0; round < kRoundsMax; ++round) {
@@ -95,6 +176,7 @@ struct Groups {
     const timespec pause{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(kRoundPause).count()};
     ::nanosleep(&pause, nullptr);
   }
+  pipes.save_all();
   ::_exit(0);
 }
 
@@ -127,7 +209,8 @@ void Guard::start() {
   if (pid < 0) return;
   pid_ = pid;
   socket_.assign(ours.release());
-  for (const pid_t group : groups_) send(group);
+  for (const pid_t group : groups_) send_group(group);
+  for (const auto& [pipe, file] : kept_) send_pipe(pipe, file);
   watch();
 }
 
@@ -142,19 +225,49 @@ void Guard::watch() {
                      });
 }
 
-void Guard::send(int32_t message) {
-  // Never waits: if the guard is stopped and the queue is full, the token will find what it missed.
+// Neither waits: if the guard is stopped and the queue is full, the token will find what it missed.
+void Guard::send_group(int32_t group) {
+  const Message message{.group = group};
   if (socket_.is_open()) ::send(socket_.native_handle(), &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void Guard::send_pipe(int32_t pipe, int file) {
+  Message message{.pipe = pipe};
+  iovec part{&message, sizeof message};
+  alignas(cmsghdr) char control[CMSG_SPACE(kDescriptors * sizeof(int))] = {};
+  msghdr envelope{};
+  envelope.msg_iov = &part;
+  envelope.msg_iovlen = 1;
+  if (pipe > 0) {
+    envelope.msg_control = control;
+    envelope.msg_controllen = sizeof control;
+    cmsghdr* header = CMSG_FIRSTHDR(&envelope);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(kDescriptors * sizeof(int));
+    const int descriptors[kDescriptors] = {pipe, file};
+    std::memcpy(CMSG_DATA(header), descriptors, sizeof descriptors);
+  }
+  if (socket_.is_open()) ::sendmsg(socket_.native_handle(), &envelope, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 void Guard::add(pid_t group) {
   groups_.insert(group);
-  send(group);
+  send_group(group);
 }
 
 void Guard::remove(pid_t group) {
   groups_.erase(group);
-  send(-group);
+  send_group(-group);
+}
+
+void Guard::keep(int pipe, int file) {
+  kept_[pipe] = file;
+  send_pipe(pipe, file);
+}
+
+void Guard::let_go(int pipe) {
+  if (kept_.erase(pipe) > 0) send_pipe(-pipe, -1);
 }
 
 }  // namespace rubato::os

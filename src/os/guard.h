@@ -4,8 +4,10 @@
 // socket. When the agent is gone, the socket ends, and the guard kills
 //   1. every process group that the agent had registered, and
 //   2. every process that was started with the agent's token in its environment (grandchildren in their own session),
-// until none is left, and exits. It keeps none of the agent's descriptors and blocks all signals, so that it neither
-// holds a reader of the agent's output nor falls to a Ctrl-C. Should somebody kill it, a new one is started.
+// until none is left. Then it takes what they had written and the agent had not read, and exits: it holds the pipes
+// that it was given with keep(), and the bytes that are left in one go to the end of its file. It has none of the
+// agent's other descriptors and blocks all signals, so that it neither holds a reader of the agent's output nor falls
+// to a Ctrl-C. Should somebody kill it, a new one is started.
 //
 // What it cannot catch: a grandchild in its own session that also dropped the token from its environment.
 #pragma once
@@ -13,6 +15,7 @@
 #include <sys/types.h>
 
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -33,15 +36,21 @@ class Guard {
   void add(pid_t group);
   void remove(pid_t group);  // before the group's leader is reaped: its number may be given anew afterwards
 
+  // The two are descriptors of this process, which stay open until the pipe is let go.
+  void keep(int pipe, int file);
+  void let_go(int pipe);
+
   pid_t pid() const { return pid_; }
 
  private:
   void start();
   void watch();
-  void send(int32_t message);
+  void send_group(int32_t group);
+  void send_pipe(int32_t pipe, int file);
 
   std::string entry_;  // NAME=token
   std::set<pid_t> groups_;
+  std::map<int, int> kept_;  // files by pipe
   pid_t pid_ = -1;
   int starts_left_ = 100;  // somebody who kills it more often does not want it
   boost::asio::posix::stream_descriptor socket_;

@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include "os/files.h"
 #include "os/proc_scan.h"
 #include "os/process_fixture.h"
 
@@ -35,6 +36,29 @@ class GuardTest : public ::testing::Test {
     Task<int> task = keep_file_current(runtime, processes, folder / "guard");
     runtime.run(std::move(task));
     ::_exit(0);
+  }
+
+  // The same with one worker whose output is kept in "kept". One that does not listen reads nothing of it.
+  pid_t start_keeping_agent(const std::string& command, bool listens) {
+    const pid_t pid = ::fork();
+    if (pid != 0) return pid;
+    Runtime runtime;
+    RealProcesses processes(runtime);
+    SpawnSpec spec;
+    spec.argv = {"/bin/sh", "-c", command};
+    spec.env = own_environment();
+    spec.out = {OutputTarget::Kind::kPipe, folder / "kept"};
+    const std::unique_ptr<Process> worker = processes.spawn(spec);
+    while (!listens) ::pause();
+    Task<int> task = read_for_ever(*worker);
+    runtime.run(std::move(task));
+    ::_exit(0);
+  }
+
+  static Task<int> read_for_ever(Process& process) {
+    while (co_await process.output().pop()) {
+    }
+    co_return 0;
   }
 
   // The same with one worker that is forked from a prewarmed interpreter.
@@ -83,6 +107,7 @@ class GuardTest : public ::testing::Test {
   }
 
   TempFolder folder;
+  RealFiles files;
 };
 
 TEST_F(GuardTest, NothingOutlivesAKilledAgent) {
@@ -115,6 +140,38 @@ TEST_F(GuardTest, NoWarmWorkerOutlivesAKilledAgent) {
   for (const pid_t pid : pids) EXPECT_TRUE(is_running(pid));
   kill_agent(agent);
   for (const pid_t pid : pids) EXPECT_TRUE(eventually([&] { return !is_running(pid); }));
+}
+
+TEST_F(GuardTest, SavesWhatAKilledAgentHadNotRead) {
+  const pid_t agent = start_keeping_agent("echo one; echo two; printf rest; " + says_pid(folder / "worker"), false);
+  (void)pid_in("worker");
+  EXPECT_TRUE(files.in_use(folder / "kept"));
+  EXPECT_EQ(read_text(folder / "kept"), "") << "this agent should have read nothing";
+  kill_agent(agent);
+  ASSERT_TRUE(eventually([&] { return !files.in_use(folder / "kept"); }));
+  EXPECT_EQ(read_text(folder / "kept"), "one\ntwo\nrest");
+}
+
+// Some of it was read, some was not, and one line may have been on its way.
+TEST_F(GuardTest, NoLineIsLostOrTwiceWhereverTheAgentIsKilled) {
+  const std::string counts =
+      fmt::format("i=0; while :; do i=$((i+1)); echo $i; echo $i > {0}.new; mv {0}.new {0}; done", folder / "written");
+  for (int round = 0; round < 20; ++round) {
+    std::filesystem::remove(folder / "written");
+    const pid_t agent = start_keeping_agent(counts, true);
+    const int enough = 3 + 7 * round;
+    const auto written = [&] { return std::atoi(read_text(folder / "written").c_str()); };
+    ASSERT_TRUE(eventually([&] { return written() >= enough; }));
+    kill_agent(agent);
+    ASSERT_TRUE(eventually([&] { return !files.in_use(folder / "kept"); }));
+    std::istringstream lines(read_text(folder / "kept"));
+    int last = 0;
+    for (std::string line; std::getline(lines, line);) {
+      ASSERT_EQ(line, std::to_string(last + 1)) << "round " << round;
+      ++last;
+    }
+    EXPECT_GE(last, written()) << "round " << round;
+  }
 }
 
 TEST_F(GuardTest, KillsAWorkerThatIgnoresEverything) {

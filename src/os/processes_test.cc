@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "os/files.h"
 #include "os/proc_scan.h"
 #include "os/process_fixture.h"
 
@@ -43,6 +44,40 @@ TEST_F(RealProcessesTest, LosesNothingOfALargeOutput) {
   const Finished finished = run(shell("head -c 5000000 /dev/zero | tr '\\0' x; echo end"));
   EXPECT_EQ(finished.out.size(), 5000004u);
   EXPECT_TRUE(finished.out.ends_with("xend\n"));
+}
+
+TEST_F(RealProcessesTest, KeepsWhatComesInAFileUntilItIsGivenBack) {
+  RealFiles files;
+  SpawnSpec spec = shell("head -c 3000000 /dev/zero | tr '\\0' x; echo end; echo err >&2");
+  spec.out.path = folder / "kept/out";
+  spec.err.path = folder / "kept/err";
+  std::unique_ptr<Process> process = processes.spawn(spec);
+  EXPECT_TRUE(files.in_use(spec.out.path));
+  std::string out;
+  const auto take = [&] {
+    while (std::optional<OutputChunk> chunk = process->output().try_pop()) {
+      if (chunk->is_stderr) continue;
+      out += chunk->bytes;
+      EXPECT_EQ(chunk->end, out.size());
+      EXPECT_GE(std::filesystem::file_size(spec.out.path), chunk->end);
+    }
+    return process->status().has_value() && process->output().size() == 0;
+  };
+  ASSERT_TRUE(turn_until(take));
+  EXPECT_EQ(out.size(), 3000004u);
+  EXPECT_TRUE(out == read_text(spec.out.path));
+  EXPECT_EQ(read_text(spec.err.path), "err\n");
+  EXPECT_TRUE(eventually([&] { return !files.in_use(spec.out.path); }));
+  files.give_back(spec.out.path, 2'000'000);
+  EXPECT_EQ(files.read_range(spec.out.path, 2'999'998, 100), "xxend\n");
+}
+
+// `echo words > /dev/stderr` empties a file that it finds there: a pipe it must be.
+TEST_F(RealProcessesTest, AWorkerMayOpenItsOutputAgain) {
+  SpawnSpec spec = shell("echo one; echo two > /dev/stdout; echo three");
+  spec.out.path = folder / "kept";
+  EXPECT_EQ(run(spec).out, "one\ntwo\nthree\n");
+  EXPECT_EQ(read_text(folder / "kept"), "one\ntwo\nthree\n");
 }
 
 TEST_F(RealProcessesTest, StopsReadingWhenNobodyTakesTheOutput) {
@@ -129,6 +164,68 @@ TEST_F(RealProcessesTest, SaysWhyAProgramCannotRun) {
   std::filesystem::permissions(plain, std::filesystem::perms::owner_all);
   EXPECT_TRUE(message({plain}, "").starts_with(fmt::format("cannot run '{}': Exec format error | begin it", plain)));
   EXPECT_TRUE(message({"/bin/true"}, "/no/such").starts_with("cannot enter the folder '/no/such': No such file"));
+}
+
+Task<int> feed(Process& process, std::vector<std::string> parts, Finished& finished, std::string& problem) {
+  try {
+    for (const std::string& part : parts) co_await process.write(part);
+    process.close_input();
+  } catch (const Error& error) {
+    problem = error.message;
+  }
+  while (std::optional<OutputChunk> chunk = co_await process.output().pop()) finished.out += chunk->bytes;
+  finished.status = co_await process.wait();
+  co_return 0;
+}
+
+Task<int> try_to_write(Process& process, std::string& problem) {
+  try {
+    co_await process.write("x");
+  } catch (const Error& error) {
+    problem = error.message;
+  }
+  co_return 0;
+}
+
+TEST_F(RealProcessesTest, GivesAProcessWhatIsWrittenAndThenTheEnd) {
+  SpawnSpec spec = spec_of({"sha256sum"});
+  spec.in = InputSource::kPipe;
+  Finished finished;
+  std::string problem;
+  std::unique_ptr<Process> process = processes.spawn(spec);
+  // More than a pipe holds: the writer waits for room.
+  runtime.run(feed(*process, {std::string(3'000'000, 'a'), std::string(1, 'b')}, finished, problem));
+  const Finished expected = run(shell("{ head -c 3000000 /dev/zero | tr '\\0' a; printf b; } | sha256sum"));
+  EXPECT_EQ(finished.out, expected.out);
+  EXPECT_TRUE(finished.status.ok());
+  EXPECT_EQ(problem, "");
+}
+
+TEST_F(RealProcessesTest, SaysThatAProcessDoesNotReadAnyMore) {
+  SpawnSpec deaf = shell("exec 0<&-; echo deaf; sleep 600");
+  deaf.in = InputSource::kPipe;
+  std::unique_ptr<Process> process = processes.spawn(deaf);
+  ASSERT_TRUE(turn_until([&] { return process->output().size() > 0; }));
+  std::string problem;
+  const auto attempt = [&](Process& to) {
+    problem.clear();
+    runtime.run(try_to_write(to, problem));
+  };
+  attempt(*process);
+  EXPECT_EQ(problem, "the process has closed its input");
+
+  SpawnSpec brief = shell("exit 0");
+  brief.in = InputSource::kPipe;
+  process = processes.spawn(brief);
+  finish(*process);
+  attempt(*process);
+  EXPECT_EQ(problem, "the process has ended");
+}
+
+TEST_F(RealProcessesTest, GivesNoInputWhenNoneIsWanted) {
+  SpawnSpec spec = shell("cat; echo end");
+  spec.in = InputSource::kNull;
+  EXPECT_EQ(run(spec).out, "end\n");
 }
 
 TEST_F(RealProcessesTest, LeadsItsOwnGroupWithDefaultSignals) {

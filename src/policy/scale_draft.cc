@@ -296,7 +296,10 @@ Draft start_draft(const ScaleProblem& problem) {
   Draft draft(problem);
   draft.packing.nodes = problem.nodes;
   for (size_t type = 0; type < problem.supply.types(); ++type) {
-    const int least = least_workers(problem.input, problem.supply.name(type));
+    int least = least_workers(problem.input, problem.supply.name(type));
+    // One that leaves counts against the limits until it is gone, but it is not one of those that stay.
+    for (const ScaleNode& node : problem.input.nodes)
+      least += node.leaving && !node.head && node.type == problem.supply.name(type) ? 1 : 0;
     while (draft.packing.supply.workers(type) < least) {
       if (!draft.packing.open(type)) {
         draft.min_failures.push_back({draft.packing.supply.limit(type), draft.packing.supply.limit_text(type), type});

@@ -18,6 +18,8 @@ class FakeProvider final : public NodeProvider {
   struct Machines {
     std::map<NodeId, NodeOrder> nodes;
     std::function<void(const NodeOrder&)> started;  // start the agent
+    std::function<void(const NodeId&)> stopped;     // end the agent, if it runs
+    std::function<Task<void>(NodeId)> last_words;   // LocalSettings::last_words; after `stopped`
     std::function<void(const NodeId&)> removed;     // end it, if it runs
     Duration create_delay = 100ms;
     Duration remove_delay = 100ms;
@@ -40,6 +42,12 @@ class FakeProvider final : public NodeProvider {
     ++machines_.removes;
     co_await Sleep(clock_.loop(), clock_.now() + machines_.remove_delay);
     throw_next(machines_.remove_errors);
+    if (machines_.last_words && machines_.nodes.contains(node)) {
+      machines_.stopped(node);
+      co_await Sleep(clock_.loop(), clock_.now() + 1ms);
+      Task<void> said = machines_.last_words(node);
+      co_await std::move(said);
+    }
     if (machines_.nodes.erase(node) > 0 && machines_.removed) machines_.removed(node);
   }
 

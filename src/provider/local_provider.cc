@@ -182,6 +182,10 @@ Task<void> LocalProvider::remove(NodeId node) {
     throw Error(ErrorCode::kUnavailable, fmt::format("the agent of node {} does not die", node.value), home,
                 "a process that waits for a device or a network disk cannot be killed; see `ps`");
   }
+  if (settings_.last_words) {
+    Task<void> said = settings_.last_words(node, home);
+    co_await std::move(said);
+  }
   const bool had_namespace = has_namespace(node);
   if (had_namespace) co_await network_.remove(node);
   co_await remove_in_turns(world_, home);

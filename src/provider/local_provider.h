@@ -23,6 +23,8 @@ struct LocalSettings {
   std::vector<std::string> env;  // of the agents
   // Makes a certificate with the common name "node/NODEID", files in the node's folder.
   std::function<TlsFiles(const NodeId& node, const std::string& folder)> issue;
+  // Called when a node's agent is dead, before its folder is removed; does not throw. Unset: nothing is done.
+  std::function<Task<void>(NodeId node, std::string folder)> last_words;
   // From SIGTERM to SIGKILL for an agent; its workers' own grace fits in.
   Duration stop_grace = 45s;
 };

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "archive/package.h"
 #include "sim/cluster_testing.h"
 
@@ -260,6 +262,84 @@ TEST(Cluster, IsDeterministic) {
     stories.push_back(cluster.story() + fmt::format("{}", cluster.sim.simulator.hash()));
   }
   EXPECT_EQ(stories[0], stories[1]);
+}
+
+// ---- log lines ----
+
+constexpr int kBurst = 50;
+
+// Each worker prints its lines when it begins to train.
+WorkerBehaviour prints_lines(Duration span) {
+  return [span](const SpawnSpec&, const WorkerRecord& record, Random&) {
+    WorkerModel model;
+    model.start_delay = 500ms;
+    model.runs = span;
+    for (int i = 0; i < kBurst; ++i) model.output += fmt::format("{} {} {}\n", record.generation, record.rank, i);
+    model.output += fmt::format("{} {} torn", record.generation, record.rank);
+    return model;
+  };
+}
+
+std::vector<std::string> logged(ClusterSim& cluster, const JobId& job) {
+  std::vector<std::string> texts;
+  uint64_t offset = 0;
+  while (true) {
+    const auto lines = cluster.controller().logs().read(job, offset);
+    if (lines.empty()) return texts;
+    for (const std::string& line : lines) texts.push_back(nlohmann::json::parse(line).at("text"));
+  }
+}
+
+// Every line of every worker that came so far as to print, once.
+void expect_all_logged(ClusterSim& cluster, const std::string& what) {
+  std::vector<std::string> printed;
+  for (const WorkerRecord& worker : cluster.sim.workers.past()) {
+    if (!worker.trained_from) continue;
+    for (int i = 0; i < kBurst; ++i) printed.push_back(fmt::format("{} {} {}", worker.generation, worker.rank, i));
+    printed.push_back(fmt::format("{} {} torn", worker.generation, worker.rank));
+  }
+  std::vector<std::string> found = logged(cluster, *cluster.wishes[0].job);
+  std::ranges::sort(printed);
+  std::ranges::sort(found);
+  EXPECT_EQ(found, printed) << what << "\n" << cluster.story();
+}
+
+TEST(ClusterLogs, LinesSurviveAnAgentThatIsKilledRightAfterThem) {
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    ClusterSim cluster(seed, 3, 5);
+    cluster.behaviour = prints_lines(20s);
+    cluster.start_head();
+    cluster.submit(sim_job(1, 3));
+    // At the very event with which they are printed, and at later ones.
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 3; }, 60s));
+    if (seed > 5) cluster.sim.simulator.run_for(std::chrono::microseconds(100) * (1 << seed));
+    cluster.machines.agent(cluster.machines.list().at(seed % 3)).kill();
+    const bool head_too = seed % 2 == 0;
+    if (head_too) {
+      cluster.sim.simulator.run_for(10ms * seed);
+      cluster.kill_head();
+      cluster.sim.simulator.run_for(1s);
+      cluster.start_head();
+    }
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended() && cluster.state().nodes.size() == 3; }, 300s))
+        << cluster.story();
+    expect_all_logged(cluster, fmt::format("seed {}", seed));
+  }
+}
+
+TEST(ClusterLogs, LinesSurviveAllAgentsAndTheHead) {
+  ClusterSim cluster(21, 3, 6);
+  cluster.behaviour = prints_lines(20s);
+  cluster.start_head();
+  cluster.submit(sim_job(3, 3));
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 3; }, 60s));
+  for (const rubato::NodeId& node : cluster.machines.list()) cluster.machines.agent(node).kill();
+  cluster.kill_head();
+  cluster.sim.simulator.run_for(1s);
+  cluster.start_head();
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 300s)) << cluster.story();
+  cluster.sim.simulator.run_for(60s);
+  expect_all_logged(cluster, "all agents and the head");
 }
 
 }  // namespace

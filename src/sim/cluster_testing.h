@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "head/controller.h"
+#include "node/last_lines.h"
 #include "node/node_agent.h"
 #include "provider/fake_provider.h"
 #include "sim/journal.h"
@@ -33,6 +34,7 @@ class SimMachines {
   explicit SimMachines(Simulation& sim) : sim_(sim) {
     made.create_delay = 200ms;
     made.started = [this](const provider::NodeOrder& order) { start(order); };
+    made.stopped = [this](const rubato::NodeId& node) { stop(node); };
     made.removed = [this](const rubato::NodeId& node) { remove(node); };
   }
 
@@ -43,6 +45,7 @@ class SimMachines {
     for (const auto& [id, agent] : agents_) ids.push_back(id);
     return ids;
   }
+  bool contains(const rubato::NodeId& node) const { return agents_.contains(node); }
   int machine_of(const rubato::NodeId& node) const { return agents_.at(node).machine; }
   SimProgram& agent(const rubato::NodeId& node) const { return *agents_.at(node).program; }
 
@@ -65,6 +68,15 @@ class SimMachines {
     }
     made.nodes.erase(order.node);
     throw Error(ErrorCode::kUnavailable, "no machine is left");
+  }
+
+  void stop(const rubato::NodeId& node) {
+    const auto it = agents_.find(node);
+    if (it == agents_.end()) return;
+    SimProgram* program = it->second.program;
+    sim_.simulator.at(sim_.now(), [program] {
+      if (program->running()) program->kill();
+    });
   }
 
   // Killing from inside another program's turn would be too early: it is planned for this instant.
@@ -113,6 +125,7 @@ class ClusterSim {
     sim.workers.behaviour = [this](const SpawnSpec& spec, const WorkerRecord& record, Random& random) {
       return behaviour ? behaviour(spec, record, random) : WorkerModel{};
     };
+    this->machines.made.last_words = [this](rubato::NodeId node) { return save_last_lines(*this, std::move(node)); };
     text = cluster_text(nodes);
     sim.simulator.after_each_event([this] { check(); });
     plan_client();
@@ -189,6 +202,21 @@ class ClusterSim {
   std::vector<std::string> broken;  // rules that were broken, in words
 
  private:
+  // As on one machine, where a head reads its nodes' folders.
+  static Task<void> save_last_lines(ClusterSim& cluster, rubato::NodeId node) {
+    if (!cluster.machines.contains(node)) co_return;
+    const ProgramLife life;
+    ProgramFiles files(cluster.sim.machine(cluster.machines.machine_of(node)).disk(), life);
+    World& here = cluster.head_program_->world();
+    World world{here.clock, here.network, here.processes, files, here.console, here.random, here.machine};
+    head::Controller& controller = *cluster.controller_;
+    node::KeepLines keep = [&controller, node](elastic::LogLines lines) {
+      return controller.keep_last_lines(node, std::move(lines));
+    };
+    std::string folder = "/node/" + node.value;
+    co_await node::send_last_lines(world, std::move(folder), std::move(keep));
+  }
+
   static Task<int> head_main(SimProgram& self, ClusterSim& cluster) {
     World& world = self.world();
     const std::unique_ptr<Journal> journal = co_await cluster.journal.open(self);
@@ -226,7 +254,7 @@ class ClusterSim {
     const std::string current = state().spec_text;
     if (current != text && pressed_text_ != std::pair(state().epoch, text)) {
       pressed_text_ = {state().epoch, text};
-      tell(cluster::ClusterConfigured{read_cluster_spec(Yaml::parse(text, "sim.yaml")), text});
+      tell(cluster::ClusterConfigured{read_cluster_spec(text, "sim.yaml"), text});
     }
     for (Wish& wish : wishes) {
       if (wish.job) continue;

@@ -102,9 +102,19 @@ void SimWorker::print(const std::string& text) {
         registry_.network().simulator().mark("worker.output_lost");  // the disk is full; training goes on
       }
       break;
-    case OutputTarget::Kind::kPipe:
-      output_.push(OutputChunk{false, text});
+    case OutputTarget::Kind::kPipe: {
+      if (!out_.path.empty()) {
+        try {
+          host_.disk.append(out_.path, text);
+          kept_ += text.size();
+        } catch (const Error&) {
+          registry_.network().simulator().mark("worker.output_not_kept");
+        }
+      }
+      OutputChunk chunk{false, text, kept_};
+      output_.push(std::move(chunk));
       break;
+    }
   }
 }
 
@@ -163,6 +173,11 @@ void SimWorker::signal_group(int signal) {
     default:
       break;
   }
+}
+
+Task<void> SimWorker::write(std::string) {
+  if (status_) throw Error(ErrorCode::kUnavailable, "the process has ended");
+  co_return;
 }
 
 Task<ExitStatus> SimWorker::wait() {

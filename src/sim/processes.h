@@ -33,6 +33,8 @@ class SimWorker final : public Process {
   void signal_group(int signal) override;
   Task<ExitStatus> wait() override;
   Channel<OutputChunk>& output() override { return output_; }
+  Task<void> write(std::string bytes) override;  // a training model reads nothing: what is written is gone
+  void close_input() override {}
 
   // For WorkerGroup.
   const WorkerRecord& record() const { return record_; }
@@ -70,6 +72,7 @@ class SimWorker final : public Process {
 
   Event ended_;
   Channel<OutputChunk> output_;
+  uint64_t kept_ = 0;  // bytes in the file of out_
   // In the machine's time, so that a frozen machine's processes freeze too.
   Due<SimWorker> starting_, working_, dying_, failing_, silence_;
 };

@@ -62,6 +62,17 @@ class Files {
   virtual void rename(const std::string& from, const std::string& to) = 0;
   // The same without waiting for the disk, which may take seconds for a folder whose files are new.
   virtual void move(const std::string& from, const std::string& to) { rename(from, to); }
+  // The first bytes of a file are not needed any more: they take no room, read as zeros, and the rest stays where it
+  // is. Nothing happens where a disk cannot do that.
+  virtual void give_back(const std::string& path, uint64_t size) {
+    (void)path;
+    (void)size;
+  }
+  // A process still adds to this file: it keeps what comes through a pipe (OutputTarget).
+  virtual bool in_use(const std::string& path) {
+    (void)path;
+    return false;
+  }
 };
 
 }  // namespace rubato

@@ -1,6 +1,7 @@
 // Processes: starting, watching and ending process groups. None of them outlives this process.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -26,7 +27,17 @@ std::string describe(const ExitStatus& status);  // "exit code 3", "killed by SI
 struct OutputTarget {
   enum class Kind { kInherit, kNull, kFile, kPipe };
   Kind kind = Kind::kInherit;
-  std::string path;  // for kFile; created with its folders, appended to
+  // kFile: created with its folders, appended to.
+  // kPipe: empty, or a file that is made anew and keeps what comes. A chunk is in it before it is given out, and what
+  // nobody had taken when we are killed is added to it: nothing that was written is lost with us. Whoever has it gives
+  // the space back (Files::give_back) or removes it.
+  std::string path;
+};
+
+enum class InputSource {
+  kInherit,  // ours; /dev/null in place of a terminal, which would stop a process in its background
+  kNull,
+  kPipe,  // what Process::write gives it
 };
 
 // What a Python process is to run, so that a prewarmed interpreter can do the same as `argv` would.
@@ -41,6 +52,7 @@ struct SpawnSpec {
   std::vector<std::string> argv;  // argv[0] is searched in PATH
   std::vector<std::string> env;   // NAME=value, the whole environment
   std::string cwd;                // empty: ours
+  InputSource in = InputSource::kInherit;
   OutputTarget out, err;
   std::optional<PythonMain> warm;  // set: fork it from the prewarmed interpreter when one is ready
 };
@@ -48,6 +60,7 @@ struct SpawnSpec {
 struct OutputChunk {
   bool is_stderr = false;
   std::string bytes;
+  uint64_t end = 0;  // behind these bytes, in the file that keeps them
 };
 
 class Process {
@@ -62,6 +75,13 @@ class Process {
   virtual Task<ExitStatus> wait() = 0;
   // What comes through the pipes of out/err; closed after both ended.
   virtual Channel<OutputChunk>& output() = 0;
+
+  // For InputSource::kPipe. Completes when the pipe has taken all bytes, after those of earlier calls; throws
+  // kUnavailable when the process has ended or closed its input before. Whole or not at all: once begun, a write that
+  // is cancelled still gives all its bytes.
+  virtual Task<void> write(std::string bytes) = 0;
+  // The process reads end-of-file after what was written. Twice is once.
+  virtual void close_input() = 0;
 };
 
 struct PrewarmSpec {

@@ -2,18 +2,16 @@
 
 #include <vector>
 
-namespace rubato {
+#include "core/turns.h"
 
-namespace {
-constexpr int kFilesATurn = 32;
-}
+namespace rubato {
 
 Task<void> remove_in_turns(World& world, std::string path) {
   Files& files = world.files;
   // Folders in the order of their discovery: backwards, each one is empty when it is its turn.
   std::vector<std::string> folders;
   if (files.exists(path)) folders.push_back(path);
-  int removed = 0;
+  Turns turns(world.clock.loop());
   for (size_t i = 0; i < folders.size(); ++i) {
     const std::string folder = folders[i];
     std::vector<Files::Entry> entries;
@@ -29,12 +27,12 @@ Task<void> remove_in_turns(World& world, std::string path) {
         continue;
       }
       files.remove_tree(inside);
-      if (++removed % kFilesATurn == 0) co_await Sleep(world.clock.loop(), world.clock.now() + 1ns);
+      co_await turns.step();
     }
   }
   for (size_t i = folders.size(); i-- > 0;) {
     files.remove_tree(folders[i]);
-    if (++removed % kFilesATurn == 0) co_await Sleep(world.clock.loop(), world.clock.now() + 1ns);
+    co_await turns.step();
   }
 }
 
