@@ -31,7 +31,8 @@ def state_of(name):
 
 
 def measure(what, repeat, state=None):
-    out = subprocess.run([PROGRAM, "-" if state else what, str(repeat)], input=state, stdout=subprocess.PIPE, check=True)
+    words = [PROGRAM, "-" if state else what, str(repeat)]
+    out = subprocess.run(words, input=state, stdout=subprocess.PIPE, check=True)
     return json.loads(out.stdout) | {"input": what}
 
 

@@ -130,7 +130,8 @@ void throw_first_error(const ClusterFile& file) {
 std::vector<std::string> worker_types(const ClusterFile& file) {
   std::vector<std::string> out;
   for (const auto& [name, type] : file.types) {
-    if (name != file.head_type) out.push_back(name);
+    // Hosts of one's own are all of one type, the head's among them.
+    if (name != file.head_type || type.max_workers > 0) out.push_back(name);
   }
   return out;
 }

@@ -42,6 +42,13 @@ class StateFields {
                  std::move(hint));
   }
 
+  Error missing(std::string_view field) const {
+    std::vector<std::string> given;
+    for (const auto& [key, value] : object_.items()) given.push_back(key);
+    const auto near = nearest(field, given);
+    return bad("", fmt::format("{} is missing", field), near ? fmt::format("is it meant by '{}'?", *near) : "");
+  }
+
   std::string path(std::string_view field) const {
     return field.empty() ? path_ : path_.empty() ? std::string(field) : fmt::format("{}.{}", path_, field);
   }
@@ -127,7 +134,7 @@ class StateReader {
     fields.find("name");
     read_limits(fields);
     const json* const types = fields.find("node_types");
-    if (types == nullptr) throw fields.bad("", "node_types is missing");
+    if (types == nullptr) throw fields.missing("node_types");
     if (!types->is_object()) throw fields.bad("node_types", "expected an object");
     for (const auto& [name, value] : types->items()) input_.types[name] = read_type(name, value);
     if (!input_.head_type.empty()) check_type(fields, "head_node_type", input_.head_type);
@@ -161,7 +168,7 @@ class StateReader {
     StateFields fields(value, "node_types." + name, file_);
     ScaleType type;
     const json* const resources = fields.find("resources");
-    if (resources == nullptr) throw fields.bad("", "resources is missing");
+    if (resources == nullptr) throw fields.missing("resources");
     type.resources = fields.resources("resources", *resources);
     type.min_workers = static_cast<int>(fields.integer("min_workers", 0));
     // As in Ray: the cluster's, and none beside the head.
