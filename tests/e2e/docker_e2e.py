@@ -17,7 +17,11 @@ class Docker(MachinesCase):
                 self.docker[host.name] = service.__enter__()
             except dockerd.Unusable as reason:
                 self.skipTest(str(reason))
-            self.addCleanup(service.stop)  # before the machines go
+
+    def close_machines(self):
+        for service in self.docker.values():
+            service.stop()
+        super().close_machines()
 
     def test_nodes_live_in_containers(self):
         head, worker = self.hosts["head"].address, self.hosts["w1"].address

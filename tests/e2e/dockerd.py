@@ -86,7 +86,7 @@ def make_image_tar(path):
 
 class Dockerd:
     def __init__(self, folder, inside=None, socket=None, enter=(), start=()):
-        """`inside`: the folder's name where dockerd runs; `enter`: the words that get there; `start`: before dockerd."""
+        """`inside`: the folder's name where dockerd runs; `enter`: words that get there; `start`: before dockerd."""
         self.folder = Path(folder)
         self.inside = Path(inside or folder)
         self.socket = Path(socket or self.inside / "docker.sock")

@@ -7,11 +7,19 @@ from harness import wait_until
 from machines_testing import MachinesCase
 
 
+TYPES = """max_workers: 1
+available_node_types:
+  head: {resources: {CPU: 1}, node_config: {}, max_workers: 0}
+  worker: {resources: {CPU: 1}, node_config: {}, min_workers: 1, max_workers: 1}
+head_node_type: head
+"""
+
+
 class External(MachinesCase):
     def test_the_example_in_python_makes_a_cluster(self):
         head, worker = self.hosts["head"].address, self.hosts["w1"].address
         self.use_example("static.py")
-        self.write_file(f"{{type: external, command: [./static.py], head: {head}, machines: [{worker}]}}")
+        self.write_file(f"{{type: external, command: [./static.py], head: {head}, machines: [{worker}]}}", TYPES)
         self.rubato("up", "-y", "cluster.yaml")
         nodes = {node["id"]: node for node in self.json("status")["nodes"]}
         self.assertEqual({node["phase"] for node in nodes.values()}, {"up"}, nodes)
@@ -33,18 +41,18 @@ class External(MachinesCase):
             self.assertEqual(len(keys), 1, keys)  # the head's own key is taken back
 
     def test_a_program_that_is_wrong_says_so_before_anything_is_made(self):
-        self.write_file("{type: external, command: [./nothing.py]}")
+        self.write_file("{type: external, command: [./nothing.py]}", TYPES)
         self.assertIn("nothing.py is not there", self.rubato("config", "check", "cluster.yaml").stdout)
         done = self.rubato("up", "-y", "cluster.yaml", code=2)
         self.assertIn("nothing.py", done.stderr)
         self.use_example("static.py")
-        self.write_file("{type: external, command: [./static.py], machines: [10.0.0.1]}")
+        self.write_file("{type: external, command: [./static.py], machines: [10.0.0.1]}", TYPES)
         done = self.rubato("up", "-y", "cluster.yaml", code=2)
         self.assertIn("provider names no machine for the head", done.stderr)
         self.assertIn("add head: HOST", done.stderr)
         (self.folder / "loud.py").write_text("#!/bin/sh\nread line\necho Hello there\n")
         (self.folder / "loud.py").chmod(0o755)
-        self.write_file("{type: external, command: [./loud.py]}")
+        self.write_file("{type: external, command: [./loud.py]}", TYPES)
         done = self.rubato("up", "-y", "cluster.yaml", code=1)
         self.assertIn("wrote a line that is not JSON: Hello there", done.stderr)
 
