@@ -48,6 +48,20 @@ class Programs(cluster_harness.ClusterCase):
             package.add(self.folder / "made", ".")
         self.assertEqual(self.said("package.tar.gz", "go.py"), ["packed"])
 
+    def test_a_package_of_many_files(self):
+        """Copying and removing them takes long; head and agent must not fall silent over it."""
+        count = 6000
+        for folder in range(50):
+            place = self.folder / "many" / str(folder)
+            place.mkdir(parents=True)
+            for name in range(count // 50):
+                (place / str(name)).write_text("x")
+        self.script("import os\nprint(sum(len(names) for _, _, names in os.walk('.')))", "count.py", "many")
+        self.assertEqual(self.said("-d", "many", "count.py"), [str(count + 1)])
+        (trash,) = self.state.glob("rubato/clusters/*/nodes/*/trash")
+        wait_until(lambda: not list(trash.iterdir()), "the end of the copy")
+        self.assertNotIn("node-lost", [event["type"] for event in self.json_lines("events", "--limit", 200)])
+
     def test_a_module(self):
         self.script("import sys\nprint(__name__, __package__, sys.argv[1:])", "train.py", "source/pkg")
         self.script("", "__init__.py", "source/pkg")
