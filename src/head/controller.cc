@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "head/housekeeping.h"
 #include "reconcile/decide.h"
 #include "reconcile/observe.h"
 #include "reconcile/orders.h"
@@ -69,6 +70,7 @@ Task<void> Controller::run(Listener& listener) {
   scope_.spawn(serve_agents(listener));
   co_await machines_.sweep(state_);
   scope_.spawn(decide_and_act());
+  scope_.spawn(keep_house(world_, settings_.folder, state_, log_));
   while (!finished() && !failure_) co_await changed_.wait();
   if (failure_) throw *failure_;
 }
