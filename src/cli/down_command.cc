@@ -1,6 +1,7 @@
 // `rubato down`: the head ends its jobs and nodes and then itself; what it could not end is killed here.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "cli/cluster_commands.h"
@@ -132,7 +133,8 @@ class Downer {
     }
   }
 
-  // Those whose head is gone: nobody else would end them. Their workers die with them.
+  // Those whose head is gone: nobody else would end them. Their workers die with them. Their folders stay: the next
+  // head saves the log lines that are left there, and removes them.
   void kill_agents() {
     const auto left = living_agents();
     if (left.empty()) return;
@@ -141,7 +143,6 @@ class Downer {
     if (!wait_until_gone([&] { return !living_agents().empty(); }, kKilledWithin, "ending agents")) {
       throw Error(ErrorCode::kFailed, "some agents do not end, even when killed", place_.node_folders());
     }
-    for (const std::string& folder : left) tools_->files().remove_tree(folder);
   }
 
   bool wait_until_gone(const std::function<bool()>& alive, Duration most, const std::string& what) {
@@ -164,6 +165,14 @@ class Downer {
 
 }  // namespace
 
-int down_command(const ParsedCommand& parsed, const Shell& shell) { return Downer(parsed, shell).run(); }
+int down_command(const ParsedCommand& parsed, const Shell& shell) {
+  const auto found = list_clusters(clusters_folder(shell.env));
+  const bool all_down = !found.empty() && std::ranges::none_of(found, &ClusterFound::open);
+  if (all_down && parsed.value("cluster").empty() && !parsed.has("purge")) {
+    for (const ClusterFound& one : found) shell.err(fmt::format("'{}' is down already\n", one.name));
+    return 0;
+  }
+  return Downer(parsed, shell).run();
+}
 
 }  // namespace rubato::cli

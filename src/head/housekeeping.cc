@@ -9,6 +9,8 @@ namespace rubato::head {
 namespace {
 
 constexpr Duration kEvery = 600s;
+// A sweep of a thousand short jobs must not cost somebody the results of this morning.
+constexpr Duration kJobRest = 7 * 24 * 3600s;
 // From the upload of a package to the submission that names it.
 constexpr Duration kPackageRest = 3600s;
 constexpr Duration kPartRest = 24 * 3600s;
@@ -20,7 +22,7 @@ std::vector<Files::Entry> entries_of(Files& files, const std::string& folder) {
 
 bool rested(Files& files, const std::string& path, Duration span, WallTime now) {
   const std::optional<WallTime> modified = files.modified(path);
-  return modified && *modified + std::chrono::duration_cast<std::chrono::microseconds>(span) < now;
+  return !modified || *modified + std::chrono::duration_cast<std::chrono::microseconds>(span) < now;
 }
 
 }  // namespace
@@ -31,7 +33,10 @@ std::vector<std::string> retired(Files& files, const std::string& folder, const 
   for (const Files::Entry& entry : entries_of(files, jobs)) {
     // Nothing but what a head has made: somebody may keep files of his own there.
     const bool is_job = entry.kind == Files::Entry::Kind::kFolder && entry.name.starts_with("j-");
-    if (is_job && !state.jobs.contains(JobId{entry.name})) paths.push_back(jobs + "/" + entry.name);
+    if (!is_job || state.jobs.contains(JobId{entry.name})) continue;
+    const std::string path = jobs + "/" + entry.name;
+    const auto at_rest = [&](const char* part) { return rested(files, path + part, kJobRest, now); };
+    if (at_rest("") && at_rest("/log") && at_rest("/output")) paths.push_back(path);
   }
   std::set<std::string> wanted;
   for (const auto& [id, job] : state.jobs) wanted.insert(job.spec.package + std::string(kPackageEnd));

@@ -1,6 +1,7 @@
 // Housekeeping: what no job needs any more leaves the head's disk.
 //
-//   jobs/ID             when the state has forgotten the job: it remembers the last kEndedMax that have ended
+//   jobs/ID             when the state has forgotten the job (it remembers the last kEndedMax that have ended) and
+//                       nothing in it was written for a week: it holds what people have trained
 //   packages/*.tar.zst  when no job that it remembers names it, and it is not about to be submitted
 //   packages/*.part     when nobody has gone on with the upload for a day
 #pragma once

@@ -125,7 +125,7 @@ class ClusterSim {
     sim.workers.behaviour = [this](const SpawnSpec& spec, const WorkerRecord& record, Random& random) {
       return behaviour ? behaviour(spec, record, random) : WorkerModel{};
     };
-    machines.made.last_words = [this](rubato::NodeId node) { return save_last_lines(*this, std::move(node)); };
+    this->machines.made.last_words = [this](rubato::NodeId node) { return save_last_lines(*this, std::move(node)); };
     text = cluster_text(nodes);
     sim.simulator.after_each_event([this] { check(); });
     plan_client();

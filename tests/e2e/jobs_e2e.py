@@ -322,6 +322,23 @@ class Queue(cluster_harness.ClusterCase):
 
 
 class Told(cluster_harness.ClusterCase):
+    def test_a_job_that_can_never_start(self):
+        self.up(ONE)
+        said = self.rubato("submit", "--gpus", "3", "--no-python", "true").stderr
+        self.assertRegex(said, "warning: it cannot start: no node type can hold one worker of .*3 GPU")
+        self.assertNotIn("warning", self.rubato("submit", "--no-python", "true").stderr)
+
+    def test_a_head_that_is_away(self):
+        self.up(ONE)
+        self.kill_head()
+        submitting = self.follow("submit", "--no-python", "true")
+        self.assertIn("waiting for it", submitting.stderr.readline())
+        self.assertIn("rubato up", submitting.stderr.readline())
+        self.up()
+        job, _ = submitting.communicate(timeout=60)
+        self.assertEqual(submitting.returncode, 0)
+        self.wait_for_job(job.strip(), "succeeded")
+
     def test_status_events_and_replay_agree(self):
         self.up(cluster_text(small=(1, 2, 2)))
         before = self.status()["cluster"]["journal"]["offset"]
