@@ -15,7 +15,7 @@ compile = @cmake --build --preset $(1) -j $(JOBS) --target $(2)
 # A hard link where possible; a copy across file systems.
 place = @ln -f build/release/rubato build/rubato 2>/dev/null || cp -f build/release/rubato build/rubato
 
-.PHONY: build test demo demo-run bench check tidy fuzz format docs install clean help
+.PHONY: build test demo demo-run bench soak check tidy fuzz format docs install clean help
 
 ## build    (default) the static binary build/rubato
 build:
@@ -43,12 +43,21 @@ demo-run: build
 	$(packages) demo
 	@demo/launcher.sh
 
-## bench    torchrun and rubato side by side; then clusters and jobs
+## bench    torchrun and rubato side by side; clusters and jobs, here and over SSH; the autoscaler beside Ray's
 bench: build
 	$(packages) test
-	$(call compile,release,bench_head_scale bench_churn)
+	$(call compile,release,bench_head_scale bench_churn bench_scale)
 	@bench/run.py
 	@bench/cluster.py
+	@bench/ssh.py
+	@bench/scale.py
+	@bench/simulate.py
+
+## soak     play scenarios of examples/ with many seeds: make soak SEEDS=1..100000
+SEEDS ?= 1..10000
+soak: build
+	@for scenario in chaos spot steady; do echo "$$scenario:"; \
+	  build/rubato simulate examples/scenarios/$$scenario.yaml --seeds $(SEEDS) || exit 1; done
 
 ## check    tidy, clang and g++ with ASan and UBSan, the fuzzers for a minute
 check: tidy

@@ -284,7 +284,7 @@ class Bench {
         "cluster_name: bench\nprovider: {{type: local}}\nmax_workers: {0}\navailable_node_types:\n  small:\n"
         "    resources: {{CPU: 1}}\n    min_workers: {0}\n    max_workers: {0}\n",
         kNodes);
-    controller_.submit_later(cluster::ClusterConfigured{read_cluster_spec(Yaml::parse(text, "bench.yaml")), text});
+    controller_.submit_later(cluster::ClusterConfigured{read_cluster_spec(text, "bench.yaml"), text});
     const Condition all_up = [this] { return up() == kNodes; };
     co_await until(all_up);
     result["nodes"] = kNodes;

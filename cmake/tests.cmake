@@ -19,17 +19,29 @@ endfunction()
 foreach(layer core world model elastic cluster policy reconcile cli)
   rubato_layer_tests(${layer})
 endforeach()
-foreach(layer model cli)  # they read tests/data and docs
+foreach(layer model policy cli)  # they read tests/data and docs
   target_compile_definitions(${layer}_test PRIVATE RUBATO_SOURCE="${CMAKE_SOURCE_DIR}")
 endforeach()
 rubato_layer_tests(agent rubato_sim)
 rubato_layer_tests(node rubato_os rubato_sim)
 rubato_layer_tests(provider rubato_os rubato_sim)
+target_compile_definitions(provider_test PRIVATE RUBATO_SOURCE="${CMAKE_SOURCE_DIR}")
 rubato_layer_tests(archive rubato_os rubato_sim)
 rubato_layer_tests(os)
 rubato_layer_tests(head rubato_sim)
 target_compile_definitions(head_test PRIVATE RUBATO_SOURCE="${CMAKE_SOURCE_DIR}")
 rubato_layer_tests(sim rubato_node rubato_head)
+rubato_layer_tests(simulate)
+
+# Whole clusters in virtual time, seed after seed: `make soak` plays more of them.
+function(rubato_seeds SCENARIO SEEDS)
+  add_test(NAME simulate/${SCENARIO}:${SEEDS}
+    COMMAND rubato simulate ${CMAKE_SOURCE_DIR}/examples/scenarios/${SCENARIO}.yaml --seeds ${SEEDS})
+  set_tests_properties(simulate/${SCENARIO}:${SEEDS} PROPERTIES LABELS unit TIMEOUT 600)
+endfunction()
+rubato_seeds(chaos 1..900)
+rubato_seeds(spot 1..600)
+rubato_seeds(steady 1..600)
 
 add_test(NAME tidy COMMAND ${CMAKE_SOURCE_DIR}/tools/tidy.py WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 add_test(NAME tidy_test COMMAND ${CMAKE_SOURCE_DIR}/tools/tidy_test.py --quiet)

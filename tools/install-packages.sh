@@ -8,7 +8,8 @@ declare -A groups=(
   [build]="g++ cmake ninja-build ccache make git pkg-config libboost-dev libssl-dev nlohmann-json3-dev libyaml-dev
            libfmt-dev zlib1g-dev libzstd-dev libsqlite3-dev"
   [test]="libgtest-dev librapidcheck-dev python3 python3-torch python3-numpy etcd-server iproute2 iptables
-          openssl procps tmux"
+          openssl procps tmux openssh-server openssh-client rsync zstd
+          docker.io busybox-static jq"
   [check]="libgtest-dev librapidcheck-dev python3 clang-19 libclang-rt-19-dev clang-format"
   [demo]="python3 python3-torch python3-numpy procps"
 )
@@ -31,6 +32,8 @@ fi
 
 missing=()
 for package in $wanted; do
+  # Docker's own packages conflict with Debian's; either will do.
+  if [[ $package == docker.io ]] && command -v dockerd >/dev/null; then continue; fi
   if [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) != installed ]]; then
     missing+=("$package")
   fi
@@ -51,17 +54,21 @@ echo "Installing ${#missing[@]} Debian packages: ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
 apt=(apt-get -qq -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0)
 
-# Debian starts etcd when it is installed, and at each boot. The tests start their own.
+# Debian starts etcd, sshd, Docker and containerd when they are installed, and at each boot. The tests start their own.
+declare -A services=([etcd-server]="etcd" [openssh-server]="ssh" [docker.io]="docker docker.socket containerd")
+quiet=()
+for package in "${missing[@]}"; do quiet+=(${services[$package]-}); done
 policy=/usr/sbin/policy-rc.d
-if [[ " ${missing[*]} " == *" etcd-server "* && ! -e $policy ]]; then
+if ((${#quiet[@]})) && [[ ! -e $policy ]]; then
   trap 'rm -f "$policy"' EXIT
-  printf '#!/bin/sh\n[ "$1" = etcd ] && exit 101\nexit 0\n' >"$policy"
+  printf '#!/bin/sh\ncase " %s " in *" $1 "*) exit 101 ;; esac\nexit 0\n' "${quiet[*]}" >"$policy"
   chmod +x "$policy"
 fi
 
 "${apt[@]}" update
 "${apt[@]}" install -y --no-remove --no-install-recommends "${missing[@]}"
 
-if [[ " ${missing[*]} " == *" etcd-server "* ]] && command -v systemctl >/dev/null; then
-  systemctl disable --quiet etcd || echo "install-packages: could not disable the etcd service; it starts at boot" >&2
+if ((${#quiet[@]})) && command -v systemctl >/dev/null; then
+  systemctl disable --quiet "${quiet[@]}" ||
+    echo "install-packages: could not disable ${quiet[*]}; they start at boot" >&2
 fi

@@ -39,7 +39,9 @@ LAYERS = {
     "head": _SHELL | {"provider"},  # the head acts through a provider's interface
     "os": {"core", "world"},
     "sim": {"core", "world"},
-    "cli": _SHELL | {"provider", "agent", "node", "head", "os", "sim"},
+    # Whole clusters in virtual time: drives every shell on sim's World.
+    "simulate": _SHELL | {"provider", "agent", "node", "head", "sim"},
+    "cli": _SHELL | {"provider", "agent", "node", "head", "os", "sim", "simulate"},
 }
 PURE_LAYERS = {"model", "elastic", "cluster", "policy", "reconcile"}
 TEST_EXTRA = {"os", "sim"}  # tests may use either world

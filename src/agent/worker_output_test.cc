@@ -61,6 +61,8 @@ class FakeProcess final : public Process {
   void signal_group(int) override {}
   Task<ExitStatus> wait() override { co_return ExitStatus{}; }
   Channel<OutputChunk>& output() override { return output_; }
+  Task<void> write(std::string) override { co_return; }
+  void close_input() override {}
 
  private:
   std::optional<ExitStatus> status_;

@@ -1,11 +1,14 @@
 // `rubato agent`: a node's agent on the real machine.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cli/daemon_world.h"
 #include "cli/head_command.h"
 #include "cli/run_command.h"
+#include "cli/values.h"
 #include "core/text.h"
 #include "node/node_agent.h"
+#include "os/probe.h"
 #include "os/python.h"
 #include "provider/agent_file.h"
 
@@ -23,6 +26,41 @@ std::optional<Endpoint> read_head_endpoint(Files& files, const std::string& head
   const uint16_t port = document.value("/agents/port"_json_pointer, uint16_t{0});
   if (port == 0) return std::nullopt;
   return Endpoint{told.host, port};
+}
+
+// Where the folder lies is not known to who writes the file from another machine: paths may be relative to it.
+TlsFiles in_folder(TlsFiles files, const std::string& dir) {
+  for (std::string* path : {&files.ca, &files.certificate, &files.key}) {
+    if (!path->empty() && path->front() != '/') *path = dir + "/" + *path;
+  }
+  return files;
+}
+
+// A machine of its own whose file does not say what it has: all of it.
+Resources resources_of(DaemonWorld& daemon) {
+  Resources out;
+  out.set(kCpu, int64_t{1000} * daemon.machine.cpus);
+  if (daemon.machine.gpus > 0) out.set(kGpu, int64_t{1000} * daemon.machine.gpus);
+  const std::string meminfo = daemon.files.read("/proc/meminfo").value_or("");
+  for (const std::string_view line : split(meminfo, '\n')) {
+    const auto rest = strip_prefix(line, "MemTotal:");
+    if (!rest) continue;
+    const std::string_view digits = trim(*rest).substr(0, trim(*rest).find(' '));
+    if (const auto kib = parse_int(digits)) out.set(kMemory, int64_t{1024} * *kib);
+  }
+  return out;
+}
+
+// Gloo listens where the host's own name leads, which on many machines is loopback (Debian's 127.0.1.1) or nowhere.
+// Other nodes come by the node's address, so that its interface is meant; what the person set stays.
+void point_gloo_at(const std::string& address, agent::Environment& environment, const std::string& hostname) {
+  if (address.empty() || elastic::is_loopback(address)) return;
+  const std::vector<std::string> own = os::resolve_name(hostname).addresses;
+  if (std::find(own.begin(), own.end(), address) != own.end()) return;
+  for (const os::InterfaceAddress& one : os::interface_addresses()) {
+    if (one.address != address) continue;
+    for (const char* name : {"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"}) environment.try_emplace(name, one.interface);
+  }
 }
 
 Task<void> beside(os::Runtime& runtime, std::function<void()> work) {
@@ -45,9 +83,14 @@ Task<int> run_agent(DaemonWorld& daemon, std::string dir) {
   settings.address = file.address;
   settings.folder = dir;
   settings.resources = file.resources;
-  settings.key.identity = file.identity;
+  settings.key.identity = in_folder(file.identity, dir);
   settings.environment = daemon.environment;
-  settings.environment["CUDA_VISIBLE_DEVICES"] = join(file.gpus, ",");
+  if (file.resources.empty()) {
+    settings.resources = resources_of(daemon);
+  } else if (!file.gpus.empty() || file.resources.of(kGpu) == 0) {
+    settings.environment["CUDA_VISIBLE_DEVICES"] = join(file.gpus, ",");
+  }
+  point_gloo_at(file.address, settings.environment, daemon.machine.hostname);
   settings.version = daemon.version;
   settings.unpack = node::package_unpacker();
   os::Runtime& runtime = daemon.runtime;

@@ -4,6 +4,8 @@
 
 #include <csignal>
 
+#include "cli/document.h"
+#include "cli/remote_place.h"
 #include "core/scope.h"
 #include "core/text.h"
 #include "os/files.h"
@@ -46,9 +48,75 @@ HeadAddress read_address(const ClusterPlace& place) {
   return out;
 }
 
+// The way to a head on another machine: a socket here that ssh leads to the head's port there.
+class Tunnel {
+ public:
+  Tunnel(const ClusterPlace& place, RemoteHead head, RemoteMaker make)
+      : place_(place), head_(std::move(head)), make_(std::move(make)) {}
+
+  HeadAddress address() {
+    const std::string socket = tunnel_socket(files_, place_);
+    if (!files_.exists(socket)) open();
+    HeadAddress out;
+    out.endpoint = Endpoint{socket, 0};
+    out.tls.use_tls = head_.api_tls;
+    if (out.tls.use_tls) out.tls.ca = place_.folder + "/ca.pem";
+    return out;
+  }
+
+  // After a call that got no answer: makes the way anew, to where the head listens now. False when that was done
+  // already: the head itself is not there.
+  bool mend() {
+    if (std::exchange(mended_, true)) return false;
+    ask_for_port();
+    open();
+    return true;
+  }
+
+  void worked() { mended_ = false; }
+  const HostAddress& host() const { return head_.host; }
+
+ private:
+  void open() {
+    if (head_.api_port == 0) ask_for_port();
+    remote().forward(target(), tunnel_socket(files_, place_), head_.api_port);
+  }
+
+  void ask_for_port() {
+    provider::Command command;
+    command.script = "cat " + provider::quote_path(head_.folder + "/head/head.json");
+    const provider::CommandResult result = remote().run(target(), std::move(command));
+    const json document = json::parse(result.out, nullptr, false);
+    const json api = document.is_object() ? document.value("api", json::object()) : json::object();
+    const int64_t port = int_in(api, "port");
+    if (!result.ok() || port <= 0 || port > 65535) {
+      throw Error(ErrorCode::kUnavailable,
+                  fmt::format("the head of '{}' on {} is not running", place_.name, head_.host.host), "",
+                  "start it with: rubato up --cluster " + place_.name);
+    }
+    head_.api_port = static_cast<uint16_t>(port);
+    head_.api_tls = api.value("tls", false);
+    write_remote(files_, place_, head_);
+  }
+
+  provider::SshTarget target() { return target_of(files_, place_, head_); }
+  Remote& remote() {
+    if (!remote_) remote_ = make_();
+    return *remote_;
+  }
+
+  const ClusterPlace place_;
+  RemoteHead head_;
+  const RemoteMaker make_;
+  os::RealFiles files_;
+  std::unique_ptr<Remote> remote_;
+  bool mended_ = false;
+};
+
 class ApiClient final : public Api {
  public:
-  explicit ApiClient(ClusterPlace place) : place_(std::move(place)), network_(runtime_) {}
+  ApiClient(ClusterPlace place, RemoteMaker remote)
+      : place_(std::move(place)), make_remote_(std::move(remote)), network_(runtime_) {}
 
   json call(const ApiRequest& request) override {
     const Instant begin = runtime_.now();
@@ -75,7 +143,10 @@ class ApiClient final : public Api {
     if (interrupted_) return StreamEnd::kInterrupted;
     int status = 0;
     std::string error_text;
-    const int end = run(stream_until(request_for({.target = target}), sink, status, error_text));
+    const std::function<Task<int>()> once = [&] {
+      return stream_until(request_for({.target = target}), sink, status, error_text);
+    };
+    const int end = run(once);
     if (interrupted_ || end == kStopped) return StreamEnd::kInterrupted;
     if (status / 100 != 2) throw error_from_reply(status, error_text, to_string(address_.endpoint));
     return StreamEnd::kEnded;
@@ -95,7 +166,7 @@ class ApiClient final : public Api {
   static constexpr int kStopped = 1;
 
   HttpRequest request_for(const ApiRequest& wanted) {
-    address_ = read_address(place_);
+    address_ = find_address();
     HttpRequest request;
     request.method = wanted.method;
     const bool absolute = wanted.target.starts_with("//");
@@ -109,7 +180,10 @@ class ApiClient final : public Api {
 
   json call_once(const ApiRequest& wanted) {
     HttpResponse response;
-    run(exchange(request_for(wanted), runtime_.now() + wanted.limit, response));
+    const std::function<Task<int>()> once = [&] {
+      return exchange(request_for(wanted), runtime_.now() + wanted.limit, response);
+    };
+    run(once);
     if (response.status / 100 != 2) {
       throw error_from_reply(response.status, response.body, to_string(address_.endpoint));
     }
@@ -122,20 +196,54 @@ class ApiClient final : public Api {
     return document;
   }
 
+  HeadAddress find_address() {
+    if (!tunnel_ && make_remote_) {
+      os::RealFiles files;
+      if (auto head = read_remote(files, place_)) tunnel_ = std::make_unique<Tunnel>(place_, *head, make_remote_);
+    }
+    return tunnel_ ? tunnel_->address() : read_address(place_);
+  }
+
   // Runs a task, and says it in the words of a cluster when the head cannot be reached.
-  int run(Task<int> task) {
+  int run(const std::function<Task<int>()>& once) {
     try {
-      return runtime_.run(std::move(task));
+      const int end = runtime_.run(once());
+      if (tunnel_) tunnel_->worked();
+      return end;
     } catch (const Error& error) {
       if (error.code != ErrorCode::kUnavailable) throw;
-      const bool dead = error.message.find("refused") != std::string::npos;
-      if (!dead)
-        throw Error(error.code, fmt::format("the head of '{}' does not answer: {}", place_.name, error.message),
-                    error.where, "look at " + place_.head_folder() + "/daemon.log");
-      throw Error(ErrorCode::kUnavailable,
-                  fmt::format("the head of '{}' is not running (its agents and workers may be)", place_.name), "",
-                  "restart it with: rubato up" + (place_.name == "local" ? "" : " --cluster " + place_.name));
+      if (tunnel_ && is_cut(error)) {
+        // The socket is left from an ssh that is gone, or leads to a port where nobody listens any more.
+        if (tunnel_->mend()) return run(once);
+        throw gone_there();
+      }
+      throw in_words(error);
     }
+  }
+
+  static bool is_cut(const Error& error) {
+    return error.message.find("refused") != std::string::npos ||
+           error.message.find("closed the connection") != std::string::npos ||
+           error.message.find("no such file") != std::string::npos ||
+           error.message.find("reset by peer") != std::string::npos ||
+           error.message.find("broken pipe") != std::string::npos;
+  }
+
+  Error gone_there() const {
+    return Error(ErrorCode::kUnavailable,
+                 fmt::format("the head of '{}' on {} is not running (its agents and workers may be)", place_.name,
+                             tunnel_->host().host),
+                 "", "restart it with: rubato up --cluster " + place_.name);
+  }
+
+  Error in_words(const Error& error) const {
+    const bool dead = error.message.find("refused") != std::string::npos;
+    if (!dead)
+      return Error(error.code, fmt::format("the head of '{}' does not answer: {}", place_.name, error.message),
+                   error.where, tunnel_ ? error.hint : "look at " + place_.head_folder() + "/daemon.log");
+    return Error(ErrorCode::kUnavailable,
+                 fmt::format("the head of '{}' is not running (its agents and workers may be)", place_.name), "",
+                 "restart it with: rubato up" + (place_.name == "local" ? "" : " --cluster " + place_.name));
   }
 
   Task<int> exchange(HttpRequest request, Instant deadline, HttpResponse& response) {
@@ -208,6 +316,8 @@ class ApiClient final : public Api {
   }
 
   const ClusterPlace place_;
+  const RemoteMaker make_remote_;
+  std::unique_ptr<Tunnel> tunnel_;  // null: the head is on this machine
   os::Runtime runtime_;
   os::RealNetwork network_;
   std::unique_ptr<os::Signals> signals_;
@@ -225,7 +335,9 @@ ErrorCode code_from(int status, std::string_view code) {
 
 }  // namespace
 
-std::unique_ptr<Api> open_api(const ClusterPlace& place) { return std::make_unique<ApiClient>(place); }
+std::unique_ptr<Api> open_api(const ClusterPlace& place, RemoteMaker remote) {
+  return std::make_unique<ApiClient>(place, std::move(remote));
+}
 
 Error error_from_reply(int status, std::string_view body, const std::string& where) {
   const json document = json::parse(body, nullptr, false);

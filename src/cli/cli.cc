@@ -15,12 +15,19 @@
 #include "cli/commands.h"
 #include "cli/completion.h"
 #include "cli/config_commands.h"
+#include "cli/daemon_command.h"
 #include "cli/doctor.h"
+#include "cli/doctor_cluster.h"
 #include "cli/head_command.h"
 #include "cli/help.h"
 #include "cli/job_commands.h"
+#include "cli/machine_commands.h"
+#include "cli/plan_command.h"
+#include "cli/remote.h"
 #include "cli/run_command.h"
 #include "cli/run_flags.h"
+#include "cli/scale_commands.h"
+#include "cli/simulate_command.h"
 #include "cli/status_commands.h"
 #include "cli/submit_command.h"
 #include "cli/top_command.h"
@@ -66,6 +73,7 @@ int do_run(const ParsedCommand& parsed, const Shell& shell) {
 }
 
 int do_doctor(const ParsedCommand& parsed, const Shell& shell) {
+  if (!parsed.positionals.empty()) return doctor_cluster(parsed, shell);
   os::ProbeRequest request{.python = parsed.value("python"), .env = shell.env};
   if (const Given* given = parsed.find("endpoint")) {
     const Endpoint endpoint = parse_endpoint(given->values.back(), kDefaultRendezvousPort);
@@ -132,13 +140,24 @@ Body body_of(const Command& command) {
       {&docs_table(), do_docs},
       {&head_table(), do_head},
       {&agent_table(), do_agent},
+      {&daemon_table(), daemon_command},
       {&up_table(), up_command},
       {&down_table(), down_command},
       {&status_table(), status_command},
+      {&exec_table(), exec_command},
+      {&attach_table(), attach_command},
+      {&rsync_up_table(), rsync_up_command},
+      {&rsync_down_table(), rsync_down_command},
+      {&get_head_ip_table(), get_head_ip_command},
+      {&get_worker_ips_table(), get_worker_ips_command},
+      {&monitor_table(), monitor_command},
+      {&clusters_table(), clusters_command},
       {&top_table(), top_command},
       {&events_table(), events_command},
       {&why_table(), why_command},
       {&replay_table(), replay_command},
+      {&request_table(), request_command},
+      {&audit_table(), audit_command},
       {&submit_table(), submit_command},
       {&jobs_table_command(), jobs_command},
       {&job_show_table(), job_show_command},
@@ -146,6 +165,8 @@ Body body_of(const Command& command) {
       {&stop_table(), stop_command},
       {&rerun_table(), rerun_command},
       {&fetch_table(), fetch_command},
+      {&simulate_table(), simulate_command},
+      {&plan_table(), plan_command},
       {&config_check_table(), config_check_command},
       {&config_show_table(), config_show_command},
       {&config_explain_table(), config_explain_command},
@@ -156,6 +177,9 @@ Body body_of(const Command& command) {
 }
 
 int do_command(const Command& command, const std::vector<std::string>& args, const Shell& shell) {
+  if (&command == &submit_table() && is_submit_to_cluster(args)) {
+    return submit_to_command(parse_command(submit_to_table(), args, shell.env), shell);
+  }
   const ParsedCommand parsed = parse_command(command, args, shell.env);
   if (parsed.help) {
     shell.out(command_help(command, shell.colour));
@@ -214,8 +238,10 @@ int main(int argc, char** argv) {
   shell.asks = isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
   shell.now = os::wall_now;
   shell.read_line = os::read_line;
+  shell.read_input = os::read_input;
   shell.random_token = [] { return Random(os::entropy()).hex(16) + Random(os::entropy()).hex(16); };
-  shell.open_api = open_api;
+  shell.remote = [&shell] { return real_remote(shell.env); };
+  shell.open_api = [&shell](const ClusterPlace& place) { return open_api(place, shell.remote); };
   shell.cluster_tools = [&shell] { return real_cluster_tools(shell.env); };
   const int code = run_cli({argv + std::min(argc, 1), argv + argc}, shell);
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;

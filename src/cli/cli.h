@@ -15,6 +15,7 @@
 namespace rubato::cli {
 
 class ClusterTools;
+class Remote;
 
 // What a command sees of the outside; tests give their own.
 struct Shell {
@@ -29,9 +30,11 @@ struct Shell {
 
   std::function<WallTime()> now;
   std::function<std::string()> read_line;     // an answer; empty at the end of the input
+  std::function<std::string()> read_input;    // all of standard input
   std::function<std::string()> random_token;  // 32 hexadecimal digits that nobody used before
   std::function<std::unique_ptr<Api>(const ClusterPlace&)> open_api;
   std::function<std::unique_ptr<ClusterTools>()> cluster_tools;  // what `up` and `down` do to this machine
+  std::function<std::unique_ptr<Remote>()> remote;               // and what commands do to others
   std::function<int(const std::string& dir)> head;               // `rubato head`
   std::function<int(const std::string& dir)> agent;              // `rubato agent`
 };

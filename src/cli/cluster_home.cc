@@ -42,7 +42,9 @@ std::vector<ClusterFound> list_clusters(const std::string& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
     if (!entry.is_directory(error) || !valid_cluster_name(name)) continue;
-    out.push_back({name, std::filesystem::exists(entry.path() / "head" / "head.json", error)});
+    const bool open = std::filesystem::exists(entry.path() / "head" / "head.json", error) ||
+                      std::filesystem::exists(entry.path() / "remote.json", error);
+    out.push_back({name, open});
   }
   std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return out;
@@ -80,7 +82,8 @@ ClusterPlace place_of(const Environment& env, const std::string& name) {
 }
 
 ClusterPlace cluster_place(const ParsedCommand& parsed, const Environment& env) {
-  return place_of(env, choose_cluster(list_clusters(clusters_folder(env)), parsed.value("cluster")));
+  const std::string named = parsed.value("cluster-name", parsed.value("cluster"));
+  return place_of(env, choose_cluster(list_clusters(clusters_folder(env)), named));
 }
 
 }  // namespace rubato::cli

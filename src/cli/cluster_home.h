@@ -13,6 +13,7 @@ struct ClusterPlace {
   std::string folder;
   std::string head_folder() const { return folder + "/head"; }
   std::string head_file() const { return folder + "/head/head.json"; }
+  std::string remote_file() const { return folder + "/remote.json"; }  // its head is another machine
   std::string token_file() const { return folder + "/token"; }
   std::string node_folders() const { return folder + "/nodes"; }
 };
@@ -33,7 +34,8 @@ std::vector<ClusterFound> list_clusters(const std::string& folder);
 // is none, and a usage Error that lists them when it could be several.
 std::string choose_cluster(const std::vector<ClusterFound>& found, const std::string& named);
 
-// All of the above for a command with the flag --cluster.
+// All of the above for a command with the flag --cluster, or with -n/--cluster-name, which means the same where there
+// is no cluster file.
 ClusterPlace cluster_place(const ParsedCommand& parsed, const Environment& env);
 ClusterPlace place_of(const Environment& env, const std::string& name);
 

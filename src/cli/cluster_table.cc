@@ -15,11 +15,21 @@ const Command& up_table() {
       .summary = "start a cluster, or change it to what a file says",
       .usage = "rubato up [FILE] [-y] [--dry-run]",
       .about =
-          "Without a file: one node with all of this machine. Run it again after an edit: only what differs is\n"
-          "changed. Run it after a crash: a dead head is started again and takes over its agents and jobs.",
-      .positional = {.name = "FILE", .help = "the cluster file", .at_most = 1},
+          "Without a file: one node with all of this machine. Hosts in the file become the cluster over SSH.\n"
+          "Run it again after an edit: only what differs is changed. Run it after a crash: a dead head is\n"
+          "started again and takes over its agents and jobs.",
+      .positional = {.name = "FILE", .help = "the cluster file, Ray's or ours; http(s) works", .at_most = 1},
       .flags = {{.name = "yes", .short_name = 'y', .help = "do not ask before nodes are removed"},
-                {.name = "dry-run", .short_name = 'n', .help = "say what would change, and change nothing"},
+                {.name = "dry-run", .help = "say what would change, and change nothing"},
+                {.name = "min-workers", .kind = kTaken, .value = "N", .help = "instead of the file's"},
+                {.name = "max-workers", .kind = kTaken, .value = "N", .help = "instead of the file's"},
+                {.name = "no-restart", .help = "update files and set-up, but leave agents and jobs running"},
+                {.name = "restart-only", .help = "restart the nodes' agents, without their set-up"},
+                {.name = "cluster-name",
+                 .short_name = 'n',
+                 .kind = kTaken,
+                 .value = "NAME",
+                 .help = "instead of the file's cluster_name"},
                 {.name = "store",
                  .kind = kTaken,
                  .value = "URL",
@@ -34,10 +44,16 @@ const Command& up_table() {
                  .kind = kTaken,
                  .value = "TIME",
                  .help = "how long to wait until the nodes are up",
-                 .default_text = "60s"},
+                 .default_text = "60s; 30m on hosts of your own"},
                 json_flag(),
-                cluster_flag()},
-      .examples = {{"this machine", "rubato up"}, {"four small nodes, from a file", "rubato up local.yaml"}}};
+                cluster_flag(),
+                {.name = "no-config-cache", .help = "", .hidden = true},
+                {.name = "here", .hidden = true},
+                {.name = "files-hash", .kind = kTaken, .value = "HASH", .hidden = true},
+                {.name = "said-file", .kind = kTaken, .value = "PATH", .hidden = true}},
+      .examples = {{"this machine", "rubato up"},
+                   {"what a file says", "rubato up cluster.yaml"},
+                   {"other limits, and nothing else", "rubato up cluster.yaml --max-workers 8 --no-restart"}}};
   return table;
 }
 
@@ -45,24 +61,35 @@ const Command& down_table() {
   static const Command table{
       .name = "down",
       .summary = "end a cluster: its jobs, nodes and head",
-      .usage = "rubato down [-y] [--purge]",
+      .usage = "rubato down [CLUSTER] [-y] [--purge] [--workers-only [--keep-min-workers]]",
       .about = "The journal, logs and outputs stay, for 'rubato up' to find again; --purge removes them.",
+      .positional = {.name = "CLUSTER", .help = "a cluster file, or the name of a cluster", .at_most = 1},
       .flags = {{.name = "yes", .short_name = 'y', .help = "do not ask"},
+                {.name = "workers-only", .help = "end the workers; the head stays"},
+                {.name = "keep-min-workers", .help = "of each type, keep as many as its min_workers"},
+                {.name = "cluster-name",
+                 .short_name = 'n',
+                 .kind = kTaken,
+                 .value = "NAME",
+                 .help = "instead of the file's cluster_name"},
                 {.name = "purge", .help = "also remove the journal, logs, outputs and packages"},
                 {.name = "timeout",
                  .kind = kTaken,
                  .value = "TIME",
                  .help = "how long jobs and nodes may take to end",
                  .default_text = "120s"},
-                cluster_flag()}};
+                cluster_flag(),
+                {.name = "here", .hidden = true}}};
   return table;
 }
 
 const Command& status_table() {
-  static const Command table{.name = "status",
-                             .summary = "show the cluster, its nodes, jobs and last events",
-                             .usage = "rubato status [--json]",
-                             .flags = {json_flag(), cluster_flag()}};
+  static const Command table{
+      .name = "status",
+      .summary = "show the cluster, its nodes, jobs and last events",
+      .usage = "rubato status [CLUSTER] [--json]",
+      .positional = {.name = "CLUSTER", .help = "a cluster file, or the name of a cluster", .at_most = 1},
+      .flags = {json_flag(), cluster_flag()}};
   return table;
 }
 
@@ -98,12 +125,52 @@ const Command& events_table() {
 const Command& why_table() {
   static const Command table{
       .name = "why",
-      .summary = "explain why a job or node is as it is",
-      .usage = "rubato why JOB|NODE [--json]",
+      .summary = "explain why a job or node is as it is, or the autoscaler's last decision",
+      .usage = "rubato why JOB|NODE [--json]  |  why --last [-n N]",
       .about = "What is wanted, what stands against it, and what would change it: from the recorded decision.",
       .positional = {.name = "JOB|NODE", .help = "id, the start of it, or name", .at_most = 1},
-      .flags = {json_flag(), cluster_flag()},
-      .examples = {{"why does it not start?", "rubato why train"}}};
+      .flags = {{.name = "last", .help = "the autoscaler's last decision: a launch, a removal, or why there is none"},
+                {.name = "limit",
+                 .short_name = 'n',
+                 .kind = kTaken,
+                 .value = "N",
+                 .help = "with --last: the last N",
+                 .default_text = "1"},
+                json_flag(),
+                cluster_flag()},
+      .examples = {{"why does it not start?", "rubato why train"},
+                   {"why was that node launched?", "rubato why small-3"}}};
+  return table;
+}
+
+const Command& request_table() {
+  static const Command table{
+      .name = "request",
+      .summary = "have the cluster keep room for something, whatever runs",
+      .usage = "rubato request [--cpus N] [--gpus N] [--bundle NAME=AMOUNT,...[xN]]... | --clear",
+      .about =
+          "Nodes are launched at once, within the limits of the cluster file, and kept until the request is\n"
+          "cleared. A request replaces the one before; it takes no room away from jobs.",
+      .flags = {{.name = "cpus", .kind = kTaken, .value = "N", .help = "room for N workers of one CPU"},
+                {.name = "gpus", .kind = kTaken, .value = "N", .help = "room for N workers of one GPU"},
+                {.name = "bundle",
+                 .kind = FlagKind::kRepeat,
+                 .value = "CPU=4,GPU=1x8",
+                 .help = "room for N workers of this size, each on one node"},
+                {.name = "clear", .help = "nothing is requested any more"},
+                json_flag(),
+                cluster_flag()},
+      .examples = {{"before a deadline", "rubato request --cpus 64 --gpus 8"}, {"after it", "rubato request --clear"}}};
+  return table;
+}
+
+const Command& audit_table() {
+  static const Command table{
+      .name = "audit",
+      .summary = "list every machine that is owned or leaked, and what it has cost",
+      .usage = "rubato audit [--json]",
+      .about = "Exit code 1 when there are machines of this cluster that it does not know: the head removes them.",
+      .flags = {json_flag(), cluster_flag()}};
   return table;
 }
 

@@ -7,9 +7,12 @@ namespace rubato::cli {
 const Command& doctor_table() {
   static const Command table{
       .name = "doctor",
-      .summary = "check this machine for training, and say what to fix",
-      .usage = "rubato doctor [--endpoint HOST:PORT] [--python PATH] [--json]",
-      .about = "Exit code 1 when something is broken, 0 otherwise.",
+      .summary = "check this machine, or the hosts of a cluster file, and say what to fix",
+      .usage = "rubato doctor [CLUSTER.yaml] [--endpoint HOST:PORT] [--python PATH] [--json]",
+      .about =
+          "With a cluster file: every step of the way to each host (name, port, key, user, disk, clock, sudo,\n"
+          "docker, Python, PyTorch, GPU). Nothing is changed there. Exit code 1 when something is broken.",
+      .positional = {.name = "CLUSTER.yaml", .help = "a cluster file whose hosts are checked", .at_most = 1},
       .flags = {{.name = "endpoint",
                  .kind = FlagKind::kValue,
                  .value = "HOST:PORT",
@@ -21,7 +24,8 @@ const Command& doctor_table() {
                  .default_text = "$PYTHON_EXEC, python3 or python in PATH"},
                 {.name = "json", .help = "print JSON"}},
       .examples = {{"this machine", "rubato doctor"},
-                   {"can it meet the others?", "rubato doctor --endpoint node0:29400"}}};
+                   {"can it meet the others?", "rubato doctor --endpoint node0:29400"},
+                   {"the hosts of a cluster", "rubato doctor cluster.yaml"}}};
   return table;
 }
 
@@ -46,14 +50,17 @@ const Command& completion_table() {
 }
 
 const Command& help_table() {
-  static const Command table{.name = "help",
-                             .summary = "explain a command",
-                             .usage = "rubato help [COMMAND]",
-                             .positional = {.name = "COMMAND",
-                                            .help = "the command to explain",
-                                            .choices = "up submit jobs job logs stop rerun fetch status top why events "
-                                                       "replay down run config doctor version completion",
-                                            .at_most = 2}};
+  static const Command table{
+      .name = "help",
+      .summary = "explain a command",
+      .usage = "rubato help [COMMAND]",
+      .positional = {.name = "COMMAND",
+                     .help = "the command to explain",
+                     .choices = "up submit jobs job logs stop rerun fetch status clusters top why "
+                                "events replay request audit exec attach rsync-up rsync-down "
+                                "get-head-ip get-worker-ips monitor down plan run config simulate doctor version "
+                                "completion",
+                     .at_most = 2}};
   return table;
 }
 
@@ -75,30 +82,44 @@ const std::vector<const Command*>& all_commands() {
                                                     &rerun_table(),
                                                     &fetch_table(),
                                                     &status_table(),
+                                                    &clusters_table(),
                                                     &top_table(),
                                                     &why_table(),
                                                     &events_table(),
                                                     &replay_table(),
+                                                    &request_table(),
+                                                    &audit_table(),
+                                                    &exec_table(),
+                                                    &attach_table(),
+                                                    &rsync_up_table(),
+                                                    &rsync_down_table(),
+                                                    &get_head_ip_table(),
+                                                    &get_worker_ips_table(),
+                                                    &monitor_table(),
                                                     &down_table(),
                                                     &run_table(),
+                                                    &plan_table(),
                                                     &config_check_table(),
                                                     &config_show_table(),
                                                     &config_explain_table(),
                                                     &config_migrate_table(),
                                                     &config_schema_table(),
+                                                    &simulate_table(),
                                                     &doctor_table(),
                                                     &version_table(),
                                                     &completion_table(),
                                                     &help_table(),
                                                     &docs_table(),
                                                     &head_table(),
-                                                    &agent_table()};
+                                                    &agent_table(),
+                                                    &daemon_table()};
   return commands;
 }
 
 FoundCommand find_command(const std::vector<std::string>& words) {
   for (size_t count = std::min<size_t>(words.size(), 2); count > 0; --count) {
-    const std::string name = count == 2 ? words[0] + " " + words[1] : words[0];
+    std::string name = count == 2 ? words[0] + " " + words[1] : words[0];
+    std::replace(name.begin(), name.end(), '_', '-');
     for (const Command* command : all_commands()) {
       if (command->name == name) return {command, count};
     }

@@ -17,6 +17,19 @@ const Command& top_table();
 const Command& events_table();
 const Command& why_table();
 const Command& replay_table();
+const Command& request_table();
+const Command& audit_table();
+
+const Command& exec_table();
+const Command& attach_table();
+const Command& rsync_up_table();
+const Command& rsync_down_table();
+const Command& get_head_ip_table();
+const Command& get_worker_ips_table();
+const Command& monitor_table();
+const Command& clusters_table();
+// Ray's `submit CLUSTER.yaml SCRIPT`; not in all_commands().
+const Command& submit_to_table();
 
 const Command& submit_table();
 const Command& jobs_table_command();
@@ -26,12 +39,15 @@ const Command& stop_table();
 const Command& rerun_table();
 const Command& fetch_table();
 
+const Command& plan_table();
+
 const Command& config_check_table();
 const Command& config_show_table();
 const Command& config_explain_table();
 const Command& config_migrate_table();
 const Command& config_schema_table();
 
+const Command& simulate_table();
 const Command& doctor_table();
 const Command& version_table();
 const Command& completion_table();
@@ -39,11 +55,13 @@ const Command& help_table();
 const Command& docs_table();
 const Command& head_table();
 const Command& agent_table();
+const Command& daemon_table();
 
 // In the order of help, hidden ones last.
 const std::vector<const Command*>& all_commands();
 
 // The command that the words begin with, and how many of them name it: "job show" takes two. nullptr when it is none.
+// Ray's older spelling, rsync_up, is rsync-up.
 struct FoundCommand {
   const Command* command = nullptr;
   size_t words = 0;

@@ -43,7 +43,9 @@ std::map<std::string_view, std::string> command_groups() {
 
 std::string flag_names(const Command& command) {
   std::string out = "--help";
-  for (const Flag& flag : command.flags) out += fmt::format(" --{}", flag.name);
+  for (const Flag& flag : command.flags) {
+    if (!flag.hidden) out += fmt::format(" --{}", flag.name);
+  }
   return out;
 }
 
@@ -113,6 +115,7 @@ std::string zsh_text(std::string_view text) {
 std::string zsh_flags(const Command& command) {
   std::string out;
   for (const Flag& flag : command.flags) {
+    if (flag.hidden) continue;
     std::string action;
     if (flag.kind != FlagKind::kSwitch) {
       action = fmt::format(":{}:{}", zsh_text(flag.value),
@@ -181,6 +184,7 @@ std::string fish_script() {
     }
     const std::string when = fmt::format("-n '{}'", seen);
     for (const Flag& flag : command->flags) {
+      if (flag.hidden) continue;
       std::string rest = flag.kind == FlagKind::kSwitch ? "" : flag.choices.empty() ? " -r" : " -x";
       if (!flag.choices.empty()) rest += fmt::format(" -a '{}'", flag.choices);
       if (flag.short_name != 0) rest += fmt::format(" -s {}", flag.short_name);

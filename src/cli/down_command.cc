@@ -3,14 +3,20 @@
 
 #include <algorithm>
 #include <csignal>
+#include <map>
 
 #include "cli/cluster_commands.h"
+#include "cli/cluster_target.h"
 #include "cli/cluster_tools.h"
 #include "cli/document.h"
 #include "cli/head_command.h"
+#include "cli/head_start.h"
+#include "cli/remote.h"
+#include "cli/remote_up.h"
 #include "cli/session.h"
 #include "cli/values.h"
 #include "core/text.h"
+#include "os/files.h"
 
 namespace rubato::cli {
 namespace {
@@ -21,18 +27,39 @@ constexpr Duration kDownTimeout = 120s;
 constexpr Duration kDownLook = 100ms;
 constexpr Duration kKilledWithin = 10s;
 
+// Also one that is not open, when it was named or is to be purged.
+ClusterPlace place_to_end(const ParsedCommand& parsed, const Shell& shell, const std::string& word) {
+  if (is_cluster_file(word)) {
+    os::RealFiles files;
+    return place_of(shell.env, with_overrides(read_cluster_text(files, word), parsed).file.name);
+  }
+  const auto found = list_clusters(clusters_folder(shell.env));
+  const std::string named = !word.empty() ? word : parsed.value("cluster-name", parsed.value("cluster"));
+  if (named.empty() && parsed.has("purge") && found.size() == 1) return place_of(shell.env, found.front().name);
+  return place_of(shell.env, choose_cluster(found, named));
+}
+
+bool say_if_all_are_down(const ParsedCommand& parsed, const Shell& shell) {
+  const auto found = list_clusters(clusters_folder(shell.env));
+  const bool named = !parsed.value("cluster-name", parsed.value("cluster")).empty();
+  if (named || parsed.has("purge") || found.empty() || std::ranges::any_of(found, &ClusterFound::open)) return false;
+  for (const ClusterFound& one : found) shell.err(fmt::format("'{}' is down already\n", one.name));
+  return true;
+}
+
 class Downer {
  public:
-  Downer(const ParsedCommand& parsed, const Shell& shell)
+  Downer(const ParsedCommand& parsed, const Shell& shell, ClusterPlace place)
       : parsed_(parsed),
         shell_(shell),
         tools_(shell.cluster_tools()),
-        place_(place_to_end()),
+        place_(std::move(place)),
         api_(shell.open_api(place_)) {
     if (const Given* given = parsed.find("timeout")) timeout_ = duration_value(*given, 0s);
   }
 
   int run() {
+    if (parsed_.has("workers-only")) return end_workers();
     const bool head = tools_->daemons().running(place_.head_folder()).has_value();
     const std::vector<std::string> agents = living_agents();
     const bool open = tools_->files().exists(place_.head_file());
@@ -45,9 +72,13 @@ class Downer {
       shell_.err("nothing was changed\n");
       return 1;
     }
-    const std::unique_ptr<FolderHold> hold = take_folder();
-    if (head) end_head();
+    const auto hold = take_folder(*tools_, shell_, place_, [this] { return api_->pause(kDownLook); });
+    const bool elsewhere = has_machines();
+    // Only a head can end what it started on other machines.
+    if (!head && open && elsewhere) start_again();
+    if (head || (open && elsewhere)) end_head();
     kill_agents();
+    if (elsewhere) shell_.remote()->disconnect_all(place_.folder);
     tools_->files().remove_tree(place_.head_file());
     const std::string store = store_elsewhere();
     if (purge) tools_->files().remove_tree(place_.folder);
@@ -56,12 +87,62 @@ class Downer {
   }
 
  private:
-  // Also one that is not open, when it was named or is to be purged.
-  ClusterPlace place_to_end() const {
-    const auto found = list_clusters(clusters_folder(shell_.env));
-    const std::string named = parsed_.value("cluster");
-    if (named.empty() && parsed_.has("purge") && found.size() == 1) return place_of(shell_.env, found.front().name);
-    return place_of(shell_.env, choose_cluster(found, named));
+  // The head stays, and with it its journal: it is told to want none, or no more than it must have.
+  int end_workers() {
+    const bool keep = parsed_.has("keep-min-workers");
+    const json status = get(*api_, "status");
+    std::vector<std::string> ends;
+    std::map<std::string, int64_t> kept;
+    const ClusterText text = read_cluster_text(tools_->files(), place_.folder + "/cluster.yaml");
+    for (const json& node : list_in(status, "nodes")) {
+      const std::string type = raw_in(node, "type");
+      const auto found = text.file.types.find(type);
+      const int64_t least = keep && found != text.file.types.end() ? found->second.min_workers : 0;
+      if (node.value("head", false) || kept[type]++ < least) continue;
+      ends.push_back(raw_in(node, "id"));
+    }
+    if (ends.empty()) {
+      shell_.err(fmt::format("'{}' has no workers to end\n", place_.name));
+      return 0;
+    }
+    const std::string question =
+        fmt::format("end {} of '{}' ({})?", counted_workers(ends.size()), place_.name, join(ends, ", "));
+    if (!parsed_.has("yes") && !confirmed(shell_, question)) {
+      shell_.err("nothing was changed\n");
+      return 1;
+    }
+    const auto hold = take_folder(*tools_, shell_, place_, [this] { return api_->pause(kDownLook); });
+    if (!keep) want_no_workers(text);
+    for (const std::string& node : ends) {
+      ApiRequest request;
+      request.method = "DELETE";
+      request.target = "nodes/" + url_part(node);
+      api_->call(request);
+    }
+    const auto left = [&] {
+      const json now = get(*api_, "status");
+      for (const json& node : list_in(now, "nodes")) {
+        if (std::find(ends.begin(), ends.end(), raw_in(node, "id")) != ends.end()) return true;
+      }
+      return false;
+    };
+    if (!wait_until_gone(left, timeout_, "ending workers")) {
+      throw Error(ErrorCode::kFailed, fmt::format("some workers have not ended after {}", format_duration(timeout_)),
+                  "", "they are still being ended: see rubato status");
+    }
+    shell_.err(fmt::format("{} of '{}' ended; its head goes on\n", counted_workers(ends.size()), place_.name));
+    return 0;
+  }
+
+  static std::string counted_workers(size_t count) { return fmt::format("{} worker{}", count, count == 1 ? "" : "s"); }
+
+  void want_no_workers(const ClusterText& text) {
+    const ClusterText none = without_min_workers(text);
+    ApiRequest request;
+    request.method = "PUT";
+    request.target = "cluster";
+    request.body = json{{"text", none.text}, {"file", none.path}, {"apply", true}, {"no_restart", true}}.dump();
+    api_->call(request);
   }
 
   std::string store_elsewhere() const {
@@ -70,6 +151,18 @@ class Downer {
     } catch (const Error&) {
       return "";  // damaged settings are no reason not to end and remove a cluster
     }
+  }
+
+  bool has_machines() const {
+    try {
+      return !read_head_settings(place_.folder).provider.empty();
+    } catch (const Error&) {
+      return false;
+    }
+  }
+
+  void start_again() {
+    start_head_process(*tools_, shell_, place_, *api_, read_head_settings(place_.folder), timeout_);
   }
 
   // The folder is ours to remove; an etcd has other users, and keeps what they are not told about.
@@ -102,17 +195,6 @@ class Downer {
     }
     return fmt::format("end '{}': {} node{}{}{}?", place_.name, agents, agents == 1 ? "" : "s", jobs,
                        parsed_.has("purge") ? ", and REMOVE its journal, logs and outputs" : "");
-  }
-
-  std::unique_ptr<FolderHold> take_folder() {
-    bool said = false;
-    while (true) {
-      if (auto hold = tools_->try_hold(place_)) return hold;
-      if (!std::exchange(said, true)) {
-        shell_.err(fmt::format("waiting for another rubato up or down of '{}' to end\n", place_.name));
-      }
-      if (!api_->pause(kDownLook)) throw Error(ErrorCode::kFailed, "interrupted while waiting");
-    }
   }
 
   // Asks it to end; a head that does not, or cannot be asked, is ended by its process.
@@ -166,13 +248,14 @@ class Downer {
 }  // namespace
 
 int down_command(const ParsedCommand& parsed, const Shell& shell) {
-  const auto found = list_clusters(clusters_folder(shell.env));
-  const bool all_down = !found.empty() && std::ranges::none_of(found, &ClusterFound::open);
-  if (all_down && parsed.value("cluster").empty() && !parsed.has("purge")) {
-    for (const ClusterFound& one : found) shell.err(fmt::format("'{}' is down already\n", one.name));
-    return 0;
+  const std::string word = parsed.positionals.empty() ? "" : parsed.positionals.front();
+  if (word.empty() && say_if_all_are_down(parsed, shell)) return 0;
+  ClusterPlace place = place_to_end(parsed, shell, word);
+  if (!parsed.has("here")) {
+    const ClusterTarget target = known_cluster(parsed, shell, word, place);
+    if (target.known) return remote_down(parsed, shell, target);
   }
-  return Downer(parsed, shell).run();
+  return Downer(parsed, shell, std::move(place)).run();
 }
 
 }  // namespace rubato::cli

@@ -33,6 +33,7 @@ struct Flag {
   std::string_view env;      // the variable that stands in for it, or empty
   bool abbreviates = true;   // a unique prefix will do
   std::string_view choices;  // words for completion, with spaces between
+  bool hidden = false;       // not in help: said by one rubato to another
 };
 
 // What comes after the flags.

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/daemon_world.h"
+#include "cli/machine_provider.h"
 #include "core/text.h"
 #include "head/api.h"
 #include "node/last_lines.h"
@@ -99,6 +100,16 @@ provider::LocalSettings local_settings(const DaemonWorld& daemon, const std::str
   return settings;
 }
 
+// The newest text is the controller's, who comes after its provider.
+MachineProviderSettings machine_settings(const std::string& dir, const std::string& cluster,
+                                         head::Controller* const& leading) {
+  MachineProviderSettings settings;
+  settings.cluster = cluster;
+  settings.folder = dir;
+  settings.text = [&leading] { return leading != nullptr ? leading->state().spec_text : std::string(); };
+  return settings;
+}
+
 // What the workers of a dead agent had printed goes to the jobs' logs before the node's folder is removed.
 Task<void> save_last_lines(DaemonWorld& daemon, head::Controller& controller, NodeId node, std::string folder) {
   try {
@@ -109,6 +120,15 @@ Task<void> save_last_lines(DaemonWorld& daemon, head::Controller& controller, No
   } catch (const Error& error) {
     daemon.log.warning("the last lines of a node are lost", {{"node", node.value}, {"error", error.message}});
   }
+}
+
+std::unique_ptr<provider::NodeProvider> local_provider(DaemonWorld& daemon, Daemons& daemons, const std::string& dir,
+                                                       const std::string& cluster, head::Controller* const& leading) {
+  provider::LocalSettings local = local_settings(daemon, dir, cluster);
+  local.last_words = [&daemon, &leading](NodeId node, std::string folder) {
+    return save_last_lines(daemon, *leading, std::move(node), std::move(folder));
+  };
+  return std::make_unique<provider::LocalProvider>(daemon.world, daemons, std::move(local));
 }
 
 // Where the API is, for those on this machine.
@@ -174,7 +194,7 @@ Task<int> run_head(DaemonWorld& daemon, std::string dir) {
   ChannelKey key;
   key.identity = identity_of(dir);
   // Nodes in namespaces of their own come over a bridge; agents prove themselves by certificate in any case.
-  const std::string agents_host = wanted.isolated ? "" : "127.0.0.1";
+  const std::string agents_host = wanted.isolated || !wanted.provider.empty() ? "" : "127.0.0.1";
   const auto listener = at_port(before.agents, [&](uint16_t port) {
     return daemon.network.listen(Endpoint{agents_host, port}, key, kHeartbeat);
   });
@@ -184,20 +204,18 @@ Task<int> run_head(DaemonWorld& daemon, std::string dir) {
 
   const OpenJournal journal = co_await open_journal(daemon, dir, cluster, wanted.store);
   os::RealDaemons daemons;
-  head::Controller* leader = nullptr;  // made after the provider
-  provider::LocalSettings local = local_settings(daemon, dir, cluster);
-  local.last_words = [&daemon, &leader](NodeId node, std::string folder) {
-    return save_last_lines(daemon, *leader, std::move(node), std::move(folder));
-  };
-  provider::LocalProvider provider(daemon.world, daemons, std::move(local));
+  head::Controller* leading = nullptr;  // made after the provider
+  const std::unique_ptr<provider::NodeProvider> provider =
+      wanted.provider.empty() ? local_provider(daemon, daemons, dir, cluster, leading)
+                              : machine_provider(daemon, machine_settings(dir, cluster, leading));
   head::HeadSettings settings;
   settings.folder = dir;
   settings.version = daemon.version;
   settings.heartbeat = kHeartbeat;
-  settings.agents = Endpoint{"127.0.0.1", listener->port()};
+  settings.agents = Endpoint{wanted.address.empty() ? "127.0.0.1" : wanted.address, listener->port()};
   Metrics metrics;
-  head::Controller controller(daemon.world, *journal.journal, provider, settings, metrics, daemon.log);
-  leader = &controller;
+  head::Controller controller(daemon.world, *journal.journal, *provider, settings, metrics, daemon.log);
+  leading = &controller;
   co_await controller.recover();
   head::Api api(daemon.world, controller, metrics, os::read_secret(dir + "/token"));
 

@@ -10,7 +10,11 @@ namespace rubato::cli {
 std::string head_settings_file(const std::string& dir) { return dir + "/head/settings.json"; }
 
 std::string settings_text(const HeadSettings& settings) {
-  return nlohmann::json{{"store", settings.store}, {"listen", settings.listen}, {"isolated", settings.isolated}}
+  return nlohmann::json{{"store", settings.store},
+                        {"listen", settings.listen},
+                        {"isolated", settings.isolated},
+                        {"provider", settings.provider},
+                        {"address", settings.address}}
              .dump() +
          "\n";
 }
@@ -27,6 +31,8 @@ HeadSettings read_head_settings(const std::string& dir) {
   out.store = raw_in(document, "store");
   out.listen = raw_in(document, "listen");
   out.isolated = document.value("isolated", false);
+  out.provider = raw_in(document, "provider");
+  out.address = raw_in(document, "address");
   return out;
 }
 

@@ -51,6 +51,7 @@ std::string two_columns(std::string_view left, std::string text, size_t column, 
 std::string flags_help(const Command& command, const Paint& paint) {
   std::string out, group = "\n";
   for (const Flag& flag : command.flags) {
+    if (flag.hidden) continue;
     if (flag.group != group) {
       group = flag.group;
       out += "\n" + paint.heading(group.empty() ? "Flags" : group) + "\n";
@@ -81,6 +82,7 @@ std::string markdown_cell(std::string_view text) {
 std::string flags_markdown(const Command& command) {
   std::string out, group = "\n";
   for (const Flag& flag : command.flags) {
+    if (flag.hidden) continue;
     if (flag.group != group) {
       group = flag.group;
       if (!group.empty()) out += fmt::format("\n### {}\n", group);

@@ -29,6 +29,13 @@ LogQuery log_query(const ParsedCommand& parsed, const Shell& shell) {
   return query;
 }
 
+int node_log(const ParsedCommand& parsed, const Shell& shell) {
+  const Session session = open_session(parsed, shell);
+  const auto print = [&](std::string_view piece) { shell.out(piece); };
+  session.api->stream("nodes/" + url_part(parsed.value("node")) + "/log", print);
+  return 0;
+}
+
 }  // namespace
 
 int jobs_command(const ParsedCommand& parsed, const Shell& shell) {
@@ -47,6 +54,7 @@ int job_show_command(const ParsedCommand& parsed, const Shell& shell) {
 }
 
 int logs_command(const ParsedCommand& parsed, const Shell& shell) {
+  if (parsed.has("node")) return node_log(parsed, shell);
   const std::string reference = require_word(parsed, 0, "the job", "rubato logs ID [-f]");
   LogQuery query = log_query(parsed, shell);
   const Session session = open_session(parsed, shell);

@@ -175,10 +175,14 @@ const Command& submit_table() {
     Command made{
         .name = "submit",
         .summary = "send a program to the cluster",
-        .usage = "rubato submit [flags] SCRIPT [args...]  |  DIR SCRIPT [args...]  |  FILE.tar.gz SCRIPT [args...]",
+        .usage =
+            "rubato submit [flags] SCRIPT [args...]  |  DIR SCRIPT [args...]  |  FILE.tar.gz SCRIPT [args...]\n"
+            "  rubato submit CLUSTER.yaml [--start] [--stop] [--screen | --tmux] [-p PORT] SCRIPT [args...]",
         .about =
             "Prints the job's id. The working folder is sent once, less what .gitignore and .rubatoignore name.\n"
-            "Workers get torchrun's environment, and $RUBATO_OUTPUT for what 'rubato fetch' brings back.",
+            "Workers get torchrun's environment, and $RUBATO_OUTPUT for what 'rubato fetch' brings back.\n"
+            "With a cluster file in front, as Ray has it: the script is copied to the head's ~/ and run there with "
+            "python.",
         .positional = {.name = "SCRIPT [args...]", .help = "what to run, and its arguments", .remainder = true},
         .examples = {
             {"two workers with a GPU each, and their output",
@@ -215,8 +219,8 @@ const Command& job_show_table() {
 const Command& logs_table() {
   static const Command table{
       .name = "logs",
-      .summary = "print what a job's workers wrote",
-      .usage = "rubato logs ID [-f] [--rank R] [--since TIME] [--tail N]",
+      .summary = "print what a job's workers wrote, or how a node was set up",
+      .usage = "rubato logs ID [-f] [--rank R] [--since TIME] [--tail N]  |  --node NODE",
       .about = "Each line is prefixed with [rank@node]. The head keeps the log: it survives the node.",
       .positional = {.name = "ID", .help = "id, the start of it, or name of the job", .at_most = 1},
       .flags = {{.name = "follow", .short_name = 'f', .help = "go on until the job has ended; Ctrl-C detaches"},
@@ -227,6 +231,7 @@ const Command& logs_table() {
                  .help = "only lines after it: 10m for ten minutes ago, or 2026-11-15T03:54:46Z"},
                 {.name = "tail", .short_name = 'n', .kind = kValue, .value = "N", .help = "only the last N lines"},
                 {.name = "no-prefix", .help = "without [rank@node]"},
+                {.name = "node", .kind = kValue, .value = "NODE", .help = "instead: the log of this node's set-up"},
                 {.name = "json", .help = "one JSON object a line"},
                 cluster_flag()},
       .examples = {{"what rank 0 says now", "rubato logs train -f --rank 0 --tail 20"}}};

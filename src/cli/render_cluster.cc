@@ -7,6 +7,7 @@
 #include "cli/document.h"
 #include "cli/render_events.h"
 #include "cli/render_jobs.h"
+#include "cli/render_scale.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "model/resources.h"
@@ -114,6 +115,8 @@ std::string status_text(const json& status, const Look& look) {
   const Table nodes = nodes_table(list_in(status, "nodes"), look);
   if (!nodes.empty()) out += "\n" + nodes.text(look);
   out += "\n" + jobs_text(list_in(status, "jobs"), look);
+  const std::string scaling = autoscaler_text(object_in(status, "autoscaler"), look);
+  if (!scaling.empty()) out += "\n" + scaling;
   const std::string events = recent_events(list_in(status, "events"), look);
   if (!events.empty()) out += "\n" + paint("Last events", Hue::kBold, look.colour) + "\n" + events;
   return out;

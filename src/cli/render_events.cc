@@ -80,7 +80,9 @@ std::string why_text(const json& why, const Look& look) {
                                 paint(phase, phase_hue(phase), look.colour));
   if (const std::string wanted = text_in(why, "wanted"); !wanted.empty()) out += "  wanted: " + wanted + "\n";
   out += reasons("What stands against it", list_in(why, "against"), "where", look);
+  out += reasons("What else there was", list_in(why, "others"), "where", look);
   out += reasons("What would change it", list_in(why, "changes"), "when", look);
+  out += reasons("What happened to it", list_in(why, "history"), "when", look);
   const json& decision = object_in(why, "decision");
   if (decision.empty()) return out;
   const std::string text = text_in(decision, "text");

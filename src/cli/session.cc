@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/cluster_target.h"
 #include "core/text.h"
 
 namespace rubato::cli {
@@ -13,6 +14,15 @@ Session open_session(const ParsedCommand& parsed, const Shell& shell) {
   const Given* given = parsed.find("cluster");
   // From the variable, the next command finds it as this one did.
   if (given != nullptr && given->joint != '=') session.cluster_flag = " --cluster " + session.place.name;
+  return session;
+}
+
+Session open_named_session(const ParsedCommand& parsed, const Shell& shell) {
+  if (parsed.positionals.empty()) return open_session(parsed, shell);
+  Session session;
+  session.place = find_cluster(parsed, shell, parsed.positionals.front()).place;
+  session.api = shell.open_api(session.place);
+  session.cluster_flag = " --cluster " + session.place.name;
   return session;
 }
 
@@ -35,6 +45,19 @@ void LiveLine::show(const std::string& text) {
 
 void LiveLine::clear() {
   if (std::exchange(shown_, false)) shell_.err("\r\x1b[K");
+}
+
+void LiveBlock::show(const std::vector<std::string>& lines) {
+  if (!shell_.live) return;
+  clear();
+  for (const std::string& line : lines) {
+    shell_.err(fit(clean(line), shell_.width > 1 ? shell_.width - 1 : 79) + "\n");
+  }
+  shown_ = lines.size();
+}
+
+void LiveBlock::clear() {
+  for (; shown_ > 0; --shown_) shell_.err("\x1b[1A\x1b[2K");
 }
 
 bool confirmed(const Shell& shell, const std::string& question) {

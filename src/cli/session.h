@@ -20,6 +20,8 @@ struct Session {
   std::string cluster_flag;  // " --cluster NAME" when it was given: for commands that we suggest
 };
 Session open_session(const ParsedCommand& parsed, const Shell& shell);
+// The same for a command whose first word may be a cluster file or a cluster's name.
+Session open_named_session(const ParsedCommand& parsed, const Shell& shell);
 
 Look look_of(const Shell& shell);
 
@@ -40,6 +42,19 @@ class LiveLine {
  private:
   const Shell& shell_;
   bool shown_ = false;
+};
+
+// The same with several lines.
+class LiveBlock {
+ public:
+  explicit LiveBlock(const Shell& shell) : shell_(shell) {}
+  ~LiveBlock() { clear(); }
+  void show(const std::vector<std::string>& lines);
+  void clear();
+
+ private:
+  const Shell& shell_;
+  size_t shown_ = 0;
 };
 
 // Whether the person says yes; true without asking where nobody can be asked.

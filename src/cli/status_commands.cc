@@ -6,6 +6,7 @@
 #include "cli/lines.h"
 #include "cli/render_cluster.h"
 #include "cli/render_events.h"
+#include "cli/scale_commands.h"
 #include "cli/session.h"
 #include "cli/times.h"
 #include "cli/values.h"
@@ -63,7 +64,7 @@ WallTime time_of(const json& status, WallTime fallback) {
 }  // namespace
 
 int status_command(const ParsedCommand& parsed, const Shell& shell) {
-  const Session session = open_session(parsed, shell);
+  const Session session = open_named_session(parsed, shell);
   const json status = get(*session.api, "status");
   shell.out(parsed.has("json") ? json_text(status) : status_text(status, look_of(shell)));
   return 0;
@@ -97,6 +98,7 @@ json ask_why(Api& api, const std::string& subject) {
 }
 
 int why_command(const ParsedCommand& parsed, const Shell& shell) {
+  if (parsed.has("last")) return why_last_command(parsed, shell);
   const std::string subject = require_word(parsed, 0, "the job or node", "rubato why JOB|NODE");
   const Session session = open_session(parsed, shell);
   const json why = ask_why(*session.api, subject);

@@ -43,8 +43,20 @@ class TemporaryFolder {
   const std::string path_;
 };
 
-SubmitView real_view(const Shell& shell, Files& files) {
+// Of the cluster that the words mean. One that is not there has none, and is complained about later.
+JobDefaults defaults_of(const ParsedCommand& parsed, const Shell& shell, Files& files) {
+  try {
+    const std::string path = cluster_place(parsed, shell.env).folder + "/cluster.yaml";
+    const auto text = files.read(path);
+    return text ? read_cluster_file(*text, path).jobs : JobDefaults{};
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+SubmitView real_view(const ParsedCommand& parsed, const Shell& shell, Files& files) {
   SubmitView view;
+  view.defaults = defaults_of(parsed, shell, files);
   view.env = shell.env;
   view.folder = std::filesystem::current_path().string();
   view.kind_of = [](const std::string& path) {
@@ -167,7 +179,7 @@ void upload_package(Api& api, const Shell& shell, const std::string& file, const
 
 int submit_command(const ParsedCommand& parsed, const Shell& shell) {
   os::RealFiles files;
-  SubmitPlan plan = plan_submit(parsed, real_view(shell, files));
+  SubmitPlan plan = plan_submit(parsed, real_view(parsed, shell, files));
   const Session session = open_session(parsed, shell);
   for (const std::string& note : plan.notes) shell.err("note: " + note + "\n");
   if (plan.source.kind != SubmitSource::Kind::kNothing) {

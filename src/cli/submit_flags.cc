@@ -79,6 +79,7 @@ class SubmitReader {
   SubmitReader(const ParsedCommand& parsed, const SubmitView& view) : parsed_(parsed), view_(view) {}
 
   SubmitPlan read() {
+    take_defaults();
     read_program();
     read_size();
     read_env();
@@ -90,6 +91,19 @@ class SubmitReader {
 
  private:
   JobSpec& spec() { return out_.spec; }
+
+  // What the cluster's file says of all jobs; every flag goes before it.
+  void take_defaults() {
+    const JobDefaults& given = view_.defaults;
+    spec().workers_min = given.workers_min.value_or(spec().workers_min);
+    spec().workers_max = given.workers_max.value_or(std::max(spec().workers_max, spec().workers_min));
+    spec().env = given.env;
+    spec().python = given.python;
+    spec().priority = static_cast<int>(given.priority.value_or(spec().priority));
+    spec().max_restarts = static_cast<int>(given.max_restarts.value_or(spec().max_restarts));
+    spec().timeout = given.timeout.value_or(spec().timeout);
+    spec().grace = given.grace.value_or(spec().grace);
+  }
 
   void read_program() {
     words_ = parsed_.positionals;
@@ -227,10 +241,14 @@ class SubmitReader {
     if (workers != nullptr && most != nullptr) {
       throw Error(ErrorCode::kUsage, "--workers and --max-cluster-size exclude each other", "", "write --workers 1:N");
     }
-    if (most != nullptr) spec().workers_max = int_value(*most, 1, kSubmitWorkersMax);
+    if (most != nullptr) {
+      spec().workers_max = int_value(*most, 1, kSubmitWorkersMax);
+      spec().workers_min = std::min(spec().workers_min, spec().workers_max);
+    }
     if (workers != nullptr) read_workers(*workers);
 
     nlohmann::json each = {{"CPU", 1.0}};
+    each.update(to_json(view_.defaults.resources.amounts));
     if (const Given* given = parsed_.find("cpus")) each["CPU"] = number_value(*given);
     if (const Given* given = parsed_.find("gpus")) each["GPU"] = number_value(*given);
     if (const Given* given = parsed_.find("memory")) each["memory"] = bytes_value(*given);
@@ -316,7 +334,7 @@ class SubmitReader {
   }
 
   void read_rest() {
-    spec().python = parsed_.value("python");
+    spec().python = parsed_.value("python", spec().python);
     if (const Given* given = parsed_.find("prewarm")) spec().prewarm = list_value(*given);
     if (const Given* given = parsed_.find("priority")) spec().priority = int_value(*given, -1000, 1000);
     if (const Given* given = parsed_.find("max-restarts")) spec().max_restarts = int_value(*given, 0, 1'000'000);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/flags.h"
+#include "model/cluster_file.h"
 #include "model/job_spec.h"
 
 namespace rubato::cli {
@@ -18,6 +19,7 @@ struct SubmitView {
   std::string folder;  // where the command was typed, absolute
   std::function<PathKind(const std::string&)> kind_of;
   std::function<std::optional<std::string>(const std::string&)> read;
+  JobDefaults defaults;  // of the cluster's file
 };
 
 // What workers start in.

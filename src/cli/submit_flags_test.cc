@@ -19,12 +19,14 @@ struct Disk {
   std::set<std::string> folders{"/w", "/w/sub", "/p", "/p/tools", "/h"};
   std::map<std::string, std::string> texts;
   std::string folder = "/w";
+  JobDefaults defaults;
 };
 
 SubmitPlan plan(const std::vector<std::string>& words, const Disk& disk = {}) {
   SubmitView view;
   view.env = {{"HOME", "/h"}, {"USER", "me"}, {"TOKEN", "s3cret"}};
   view.folder = disk.folder;
+  view.defaults = disk.defaults;
   view.kind_of = [&](const std::string& path) {
     return disk.files.contains(path)     ? PathKind::kFile
            : disk.folders.contains(path) ? PathKind::kFolder
@@ -119,6 +121,33 @@ TEST(SubmitFlags, SizesPerWorker) {
               plan({"--memory", "much", "train.py"});
             }).message.find("--memory much"),
             std::string::npos);
+}
+
+TEST(SubmitFlags, TheClustersFileSaysWhatHoldsWithoutFlags) {
+  Disk disk;
+  disk.defaults.workers_min = 2;
+  disk.defaults.workers_max = 4;
+  disk.defaults.resources.amounts.set(kGpu, 1000);
+  disk.defaults.env = {{"A", "file"}, {"B", "file"}};
+  disk.defaults.python = "/opt/python";
+  disk.defaults.priority = 7;
+  disk.defaults.max_restarts = 9;
+  disk.defaults.timeout = 1h;
+  const JobSpec plain = plan({"train.py"}, disk).spec;
+  EXPECT_EQ(plain.workers_min, 2);
+  EXPECT_EQ(plain.workers_max, 4);
+  EXPECT_EQ(describe(plain.per_worker), "1 CPU, 1 GPU");
+  EXPECT_EQ(plain.python, "/opt/python");
+  EXPECT_EQ(plain.priority, 7);
+  EXPECT_EQ(plain.max_restarts, 9);
+  EXPECT_EQ(plain.timeout, Duration(1h));
+  const JobSpec given =
+      plan({"--workers", "1", "--gpus", "0", "--env", "A=flag", "--priority", "1", "train.py"}, disk).spec;
+  EXPECT_EQ(given.workers_max, 1);
+  EXPECT_EQ(describe(given.per_worker), "1 CPU");
+  EXPECT_EQ(given.env, (std::map<std::string, std::string>{{"A", "flag"}, {"B", "file"}}));
+  EXPECT_EQ(given.priority, 1);
+  EXPECT_EQ(plan({"--max-cluster-size", "1", "train.py"}, disk).spec.workers_min, 1);
 }
 
 TEST(SubmitFlags, VariablesAreGivenCopiedOrReadFromAFile) {

@@ -8,8 +8,11 @@
 #include "cli/cluster_tools.h"
 #include "cli/document.h"
 #include "cli/head_command.h"
+#include "cli/head_start.h"
+#include "cli/remote_up.h"
 #include "cli/render_cluster.h"
 #include "cli/session.h"
+#include "cli/up_progress.h"
 #include "cli/values.h"
 #include "core/text.h"
 #include "model/cluster_spec.h"
@@ -21,11 +24,12 @@ using nlohmann::json;
 
 constexpr Duration kUpTimeout = 60s;
 constexpr Duration kLook = 100ms;
-constexpr size_t kLogLinesShown = 8;
+constexpr Duration kEventsLook = 500ms;
+// Set-up commands of people: pip, apt, docker pull.
+constexpr Duration kMachinesTimeout = 30min;
 
 struct WantedCluster {
-  std::string text;
-  std::string file;  // as typed, for positions
+  ClusterText text;
   ClusterSpec spec;
 };
 
@@ -39,45 +43,37 @@ std::string default_text_named(const MachineFacts& machine, const std::string& n
 }
 
 // Without a file: a cluster that is open goes on with its own; else the default for this machine.
-WantedCluster without_file(const ParsedCommand& parsed, const Shell& shell, ClusterTools& tools) {
+ClusterText without_file(const ParsedCommand& parsed, const Shell& shell, ClusterTools& tools) {
   const auto found = list_clusters(clusters_folder(shell.env));
   const bool any_open = std::any_of(found.begin(), found.end(), [](const auto& one) { return one.open; });
-  std::string name = parsed.value("cluster");
+  std::string name = parsed.value("cluster-name", parsed.value("cluster"));
+  const bool named = !name.empty();
   if (name.empty()) name = any_open ? choose_cluster(found, "") : "local";
   const ClusterPlace place = place_of(shell.env, name);
   const bool open =
       std::any_of(found.begin(), found.end(), [&](const auto& one) { return one.open && one.name == name; });
-  const std::string kept = place.folder + "/cluster.yaml";
-  WantedCluster wanted;
-  const auto text = tools.files().read(kept);
-  if (text && (open || parsed.has("cluster"))) {
-    wanted.text = *text;
-    wanted.file = kept;
-  } else {
-    wanted.text = default_text_named(tools.machine(), name);
-    wanted.file = kept;
-  }
-  return wanted;
+  ClusterText out;
+  out.path = place.folder + "/cluster.yaml";
+  const auto kept = tools.files().read(out.path);
+  out.text = kept && (open || named) ? *kept : default_text_named(tools.machine(), name);
+  out.file = read_cluster_file(out.text, out.path);
+  return out;
 }
 
-WantedCluster read_wanted(const ParsedCommand& parsed, const Shell& shell, ClusterTools& tools) {
-  WantedCluster wanted;
-  if (parsed.positionals.empty()) {
-    wanted = without_file(parsed, shell, tools);
-  } else {
-    wanted.file = parsed.positionals.front();
-    const auto text = tools.files().read(std::filesystem::absolute(wanted.file).string());
-    if (!text) {
-      throw Error(ErrorCode::kUsage, fmt::format("the cluster file '{}' cannot be read", wanted.file), "",
-                  "give the path of a file, or none for all of this machine");
-    }
-    wanted.text = *text;
+ClusterText read_wanted(const ParsedCommand& parsed, const Shell& shell, ClusterTools& tools) {
+  ClusterText wanted = parsed.positionals.empty() ? without_file(parsed, shell, tools)
+                                                  : read_cluster_text(tools.files(), parsed.positionals.front());
+  // What another rubato sends along is called by the name that the person knows.
+  if (const Given* said = parsed.find("said-file")) {
+    wanted.path = said->values.back();
+    wanted.file = read_cluster_file(wanted.text, wanted.path);
   }
-  wanted.spec = read_cluster_spec(Yaml::parse(wanted.text, wanted.file));
+  wanted = with_overrides(std::move(wanted), parsed);
+  (void)read_cluster_spec(wanted.text, wanted.path);  // throws what is wrong with it
   const Given* given = parsed.find("cluster");
-  if (given != nullptr && given->joint != '=' && given->values.back() != wanted.spec.name) {
+  if (given != nullptr && given->joint != '=' && given->values.back() != wanted.file.name) {
     throw Error(ErrorCode::kUsage,
-                fmt::format("{} is the cluster '{}', not '{}'", wanted.file, wanted.spec.name, given->values.back()),
+                fmt::format("{} is the cluster '{}', not '{}'", wanted.path, wanted.file.name, given->values.back()),
                 "", "drop --cluster, or change cluster_name in the file");
   }
   return wanted;
@@ -95,15 +91,19 @@ std::string plan_of(const ClusterSpec& spec) {
   return out;
 }
 
+// What nodes are made of, for the head to know before it knows its cluster.
+std::string provider_of(const ClusterFile& file) { return file.provider.this_machine() ? "" : file.provider.type; }
+
 class Upper {
  public:
-  Upper(const ParsedCommand& parsed, const Shell& shell)
+  Upper(const ParsedCommand& parsed, const Shell& shell, std::unique_ptr<ClusterTools> tools, WantedCluster wanted)
       : parsed_(parsed),
         shell_(shell),
-        tools_(shell.cluster_tools()),
-        wanted_(read_wanted(parsed, shell, *tools_)),
+        tools_(std::move(tools)),
+        wanted_(std::move(wanted)),
         place_(place_of(shell.env, wanted_.spec.name)),
         api_(shell.open_api(place_)) {
+    if (!provider_of(wanted_.text.file).empty()) timeout_ = kMachinesTimeout;
     if (const Given* given = parsed.find("timeout")) timeout_ = duration_value(*given, 0s);
     if (const Given* given = parsed.find("store")) {
       store_ = given->values.back();
@@ -121,7 +121,8 @@ class Upper {
     }
     std::unique_ptr<FolderHold> hold;
     if (!dry) {
-      hold = take_folder();
+      // Two at once would start two heads, or undo each other's change in the middle.
+      hold = take_folder(*tools_, shell_, place_, [this] { return api_->pause(kLook); });
       running_ = tools_->daemons().running(place_.head_folder()).has_value();
       check_settings();
       if (!running_) start_head();
@@ -139,24 +140,16 @@ class Upper {
         return 1;
       }
     }
+    const bool elsewhere = !provider_of(wanted_.text.file).empty();
+    const json before = elsewhere ? get(*api_, "status") : json();
     const json applied = put_cluster(true);
-    tools_->files().write_atomically(place_.folder + "/cluster.yaml", wanted_.text);
-    return wait_for_nodes(int_in(applied, "wanted_nodes"), !running_ || !changes.empty());
+    tools_->files().write_atomically(place_.folder + "/cluster.yaml", wanted_.text.text);
+    const bool changed = !running_ || !changes.empty();
+    const int64_t wanted = int_in(applied, "wanted_nodes");
+    return elsewhere ? wait_for_machines(wanted, changed, before) : wait_for_nodes(wanted, changed);
   }
 
  private:
-  // Two at once would start two heads, or undo each other's change in the middle.
-  std::unique_ptr<FolderHold> take_folder() {
-    bool said = false;
-    while (true) {
-      if (auto hold = tools_->try_hold(place_)) return hold;
-      if (!std::exchange(said, true)) {
-        shell_.err(fmt::format("waiting for another rubato up or down of '{}' to end\n", place_.name));
-      }
-      if (!api_->pause(kLook)) throw Error(ErrorCode::kFailed, "interrupted while waiting");
-    }
-  }
-
   // What a head is told at its start holds until its end.
   void check_settings() {
     if (!running_) return;
@@ -166,6 +159,10 @@ class Upper {
                   fmt::format("the head of '{}' keeps its journal in {}", place_.name,
                               kept.store.empty() ? "its folder" : kept.store),
                   "", "run rubato down first, then rubato up with the other --store");
+    }
+    if (kept.provider != provider_of(wanted_.text.file)) {
+      throw Error(ErrorCode::kUsage, fmt::format("the provider of '{}' cannot change while it runs", place_.name),
+                  wanted_.text.file.place("provider"), "run rubato down first");
     }
     if (listen_ && *listen_ != kept.listen) {
       throw Error(
@@ -180,60 +177,62 @@ class Upper {
     if (store_) settings.store = *store_;
     if (listen_) settings.listen = *listen_;
     settings.isolated = wanted_.spec.isolation == Isolation::kNetns;
-    tools_->make_identity(place_, settings.listen);
-    tools_->files().make_folders(place_.head_folder());
-    // A dead head's address would be asked until the new one has written its own.
-    tools_->files().remove_tree(place_.head_file());
-    tools_->files().write_atomically(head_settings_file(place_.folder), settings_text(settings));
-    shell_.err(fmt::format("starting the head of '{}'\n", place_.name));
-    DaemonSpec spec;
-    spec.folder = place_.head_folder();
-    spec.argv = {tools_->program(), "head", "--dir", place_.folder};
-    for (const auto& [name, value] : shell_.env) spec.env.push_back(name + "=" + value);
-    tools_->daemons().start(spec);
-    await_head();
-  }
-
-  void await_head() {
-    for (Duration waited = 0s; waited < timeout_; waited += kLook) {
-      try {
-        ApiRequest request;
-        request.target = "//healthz";
-        request.limit = 2s;
-        api_->call(request);
-        return;
-      } catch (const Error& error) {
-        if (error.code != ErrorCode::kUnavailable && error.code != ErrorCode::kNotFound) throw;
-      }
-      if (!tools_->daemons().running(place_.head_folder())) {
-        throw Error(ErrorCode::kFailed, fmt::format("the head of '{}' ended as it started{}", place_.name, log_tail()),
-                    place_.head_folder() + "/daemon.log");
-      }
-      if (!api_->pause(kLook)) throw Error(ErrorCode::kFailed, "interrupted while the head starts");
-    }
-    throw Error(ErrorCode::kUnavailable, fmt::format("the head of '{}' does not answer{}", place_.name, log_tail()),
-                place_.head_folder() + "/daemon.log");
-  }
-
-  // The last words of a head that is not well.
-  std::string log_tail() {
-    const std::string text = tools_->files().read(place_.head_folder() + "/daemon.log").value_or("");
-    const std::string trimmed(trim(text));
-    const auto lines = split(trimmed, '\n');
-    std::string out;
-    for (size_t i = lines.size() - std::min(lines.size(), kLogLinesShown); i < lines.size(); ++i) {
-      if (!lines[i].empty()) out += "\n    " + clean(lines[i]);
-    }
-    return out.empty() ? "" : "; its last words:" + out;
+    settings.provider = provider_of(wanted_.text.file);
+    if (wanted_.text.file.provider.head) settings.address = wanted_.text.file.provider.head->host;
+    start_head_process(*tools_, shell_, place_, *api_, settings, timeout_);
   }
 
   json put_cluster(bool apply) {
     ApiRequest request;
     request.method = "PUT";
     request.target = "cluster";
-    request.body = json{{"text", wanted_.text}, {"file", wanted_.file}, {"apply", apply}}.dump();
+    json body = {{"text", wanted_.text.text}, {"file", wanted_.text.path}, {"apply", apply}};
+    if (parsed_.has("files-hash")) body["files_hash"] = parsed_.value("files-hash");
+    if (parsed_.has("no-restart")) body["no_restart"] = true;
+    if (parsed_.has("restart-only")) body["restart"] = true;
+    request.body = body.dump();
     request.patience = timeout_;
     return api_->call(request);
+  }
+
+  // Of the events that were there before, none is about this time.
+  int64_t last_offset() { return int_in(object_in(object_in(get(*api_, "status"), "cluster"), "journal"), "offset"); }
+
+  json events_after(int64_t offset) { return get(*api_, fmt::format("events?after={}&limit=1000", offset)); }
+
+  // Nodes of machines take their time, and a person wants to see why.
+  int wait_for_machines(int64_t wanted, bool changed, const json& before) {
+    // Of the events that were there before, none is about this time.
+    int64_t offset = int_in(object_in(object_in(before, "cluster"), "journal"), "offset");
+    LiveBlock block(shell_);
+    UpProgress progress(wanted);
+    progress.look(before, json(), false, {});
+    for (Duration waited = 0s;; waited += kLook) {
+      const json status = get(*api_, "status");
+      const json events = waited % kEventsLook == 0s || changed ? events_after(offset) : json();
+      for (const json& event : list_in(events, "events")) offset = std::max(offset, int_in(event, "offset"));
+      const std::string lines = progress.look(status, events, !shell_.live && changed, look_of(shell_));
+      if (!lines.empty()) block.clear();
+      shell_.err(lines);
+      if (progress.done()) {
+        block.clear();
+        say_up(status, nodes_up(status, wanted, look_of(shell_)), changed);
+        return 0;
+      }
+      block.show(progress.live(status, look_of(shell_)));
+      if (progress.given_up() || waited >= timeout_) throw not_all_up(status, wanted, progress);
+      if (!api_->pause(kLook)) throw Error(ErrorCode::kFailed, "interrupted; the cluster goes on starting");
+    }
+  }
+
+  Error not_all_up(const json& status, int64_t wanted, const UpProgress& progress) {
+    const std::string node = progress.failed_node();
+    std::string words = fmt::format("{} of {} are up", progress.up(), nodes_words(wanted));
+    words += node.empty() ? "\n" + trim_end(nodes_up(status, wanted, look_of(shell_)).not_up) : progress.failures();
+    return Error(ErrorCode::kFailed, words, "",
+                 node.empty()
+                     ? "the cluster goes on trying: see rubato status, and rubato why NODE"
+                     : fmt::format("the cluster goes on trying; all that was written: rubato logs --node {}", node));
   }
 
   int wait_for_nodes(int64_t wanted, bool changed) {
@@ -292,6 +291,13 @@ class Upper {
 
 }  // namespace
 
-int up_command(const ParsedCommand& parsed, const Shell& shell) { return Upper(parsed, shell).run(); }
+int up_command(const ParsedCommand& parsed, const Shell& shell) {
+  std::unique_ptr<ClusterTools> tools = shell.cluster_tools();
+  WantedCluster wanted;
+  wanted.text = read_wanted(parsed, shell, *tools);
+  if (!wanted.text.file.provider.this_machine() && !parsed.has("here")) return remote_up(parsed, shell, wanted.text);
+  wanted.spec = read_cluster_spec(wanted.text.text, wanted.text.path, parsed.value("files-hash"));
+  return Upper(parsed, shell, std::move(tools), std::move(wanted)).run();
+}
 
 }  // namespace rubato::cli

@@ -148,7 +148,7 @@ TEST(Up, ADryRunTouchesNothing) {
   EXPECT_FALSE(std::filesystem::exists(machine.home));
   machine.open_folder();
   machine.daemons.alive.insert(machine.folder + "/head");
-  EXPECT_EQ(machine.type({"up", "-n"}).out, "  + add 1 machine node\n");
+  EXPECT_EQ(machine.type({"up", "--dry-run"}).out, "  + add 1 machine node\n");
   EXPECT_EQ(machine.applied(), 0u);
 }
 

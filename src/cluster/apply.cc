@@ -41,6 +41,17 @@ void enter(Job& job, JobPhase phase, WallTime time) {
   job.since = time;
 }
 
+// A node's idle clock runs while it is up and nothing of any job is there.
+void mind_idleness(State& state, const NodeId& id) {
+  Node* node = node_at(state, id);
+  if (!node) return;
+  if (node->phase != NodePhase::kUp || state.jobs_on.contains(id)) {
+    node->idle_since = {};
+  } else if (node->idle_since == WallTime{}) {
+    node->idle_since = state.time;
+  }
+}
+
 // Brings the indexes of the state up to date with one job. `before`: the nodes it was on.
 void reindex(State& state, const Job& job, const std::set<NodeId>& before) {
   for (const NodeId& node : before) {
@@ -49,8 +60,16 @@ void reindex(State& state, const Job& job, const std::set<NodeId>& before) {
     it->second.erase(job.id);
     if (it->second.empty()) state.jobs_on.erase(it);
   }
-  for (const Seat& seat : job.seats) state.jobs_on[seat.node].insert(job.id);
-  for (const auto& [node, workers] : job.leaving) state.jobs_on[node].insert(job.id);
+  std::set<NodeId> touched = before;
+  for (const Seat& seat : job.seats) {
+    state.jobs_on[seat.node].insert(job.id);
+    touched.insert(seat.node);
+  }
+  for (const auto& [node, workers] : job.leaving) {
+    state.jobs_on[node].insert(job.id);
+    touched.insert(node);
+  }
+  for (const NodeId& node : touched) mind_idleness(state, node);
   state.queued.erase(job.id);
   state.active.erase(job.id);
   // A queued job whose old workers are still going away needs care as well.
@@ -108,10 +127,14 @@ struct Applier {
     }
   }
   void operator()(const ClusterConfigured& e) {
+    if (!state.spec || state.shutting_down) state.born = time;
     state.spec = e.spec;
     state.spec_text = e.text;
+    state.no_restart = e.no_restart;
     state.shutting_down = false;
     state.health.clear();
+    state.shortages.clear();
+    for (auto& [id, node] : state.nodes) node.restart = node.restart || e.restart;
   }
   void operator()(const ShutdownRequested&) { state.shutting_down = true; }
 
@@ -123,15 +146,63 @@ struct Applier {
     node.requested = node.since = time;
     node.changed = offset;
     node.reason = e.why;
+    node.offering = e.offering;
+    node.reasons = e.reasons;
+    node.runtime = e.runtime;
+    node.head = e.head;
     state.nodes[e.node] = node;
-    ++state.next_node[e.type];
+    if (!e.head) ++state.next_node[e.type];
+  }
+  void operator()(const NodeStepped& e) {
+    Node* node = node_at(state, e.node);
+    if (!node) return;
+    node->step = e.step;
+    node->detail = e.detail;
+    node->step_since = time;
+  }
+  void operator()(const NodeUpdating& e) {
+    Node* node = node_at(state, e.node);
+    if (!node || node->phase == NodePhase::kLost || node->phase == NodePhase::kRemoving) return;
+    drop_workers(*node);
+    node->runtime = e.runtime;
+    node->refreshing.clear();
+    node->update = false;
+    if (!node->agent.value.empty()) node->retired = node->agent;
+    node->agent = {};
+    move(*node, NodePhase::kRequested, e.why);
+  }
+  void operator()(const NodeRefreshing& e) {
+    if (Node* node = node_at(state, e.node)) node->refreshing = e.runtime;
+  }
+  void operator()(const NodeRefreshed& e) {
+    Node* node = node_at(state, e.node);
+    if (!node || node->refreshing != e.runtime) return;
+    // One that failed is not tried again until the next configuration: its work goes on with what is there.
+    node->refreshing.clear();
+    node->runtime = e.runtime;
+    node->reason = e.error;
   }
   void operator()(const NodeCreated& e) {
     Node* node = node_at(state, e.node);
-    if (node && node->phase == NodePhase::kRequested) move(*node, NodePhase::kStarting, "");
+    if (!node || node->phase != NodePhase::kRequested || node->runtime != e.runtime) return;
+    node->restart = false;
+    note_success(state.shortages, node->type, node->offering);
+    move(*node, NodePhase::kStarting, "");
   }
   void operator()(const NodeFailed& e) {
-    if (Node* node = node_at(state, e.node)) lose(*node, e.error, true);
+    Node* node = node_at(state, e.node);
+    if (!node) return;
+    // Of this kind there is none: that says nothing about the nodes of its type.
+    const bool none = e.code != LaunchFailure::kOther;
+    if (none) note_failure(state.shortages, e.code, node->type, node->offering, e.error, time);
+    if (node->phase == NodePhase::kRemoving) return;  // it goes already
+    if (none && node->agent.value.empty()) node->never_was = true;
+    if (none) {
+      drop_workers(*node);
+      move(*node, NodePhase::kLost, e.error);
+    } else {
+      lose(*node, e.error, true);
+    }
   }
   void operator()(const NodeJoined& e) {
     Node* node = node_at(state, e.node);
@@ -141,7 +212,9 @@ struct Applier {
     node->agent = e.agent;
     node->info = e.info;
     node->resources = e.resources;
+    state.learned[node->type] = e.resources;
     if (node->phase != NodePhase::kDraining) move(*node, NodePhase::kUp, "");
+    mind_idleness(state, e.node);
     state.last_join = time;
   }
   void operator()(const NodeLost& e) {
@@ -152,19 +225,35 @@ struct Applier {
   }
   void operator()(const NodeDraining& e) {
     Node* node = node_at(state, e.node);
-    if (node && node->phase != NodePhase::kRemoving) move(*node, NodePhase::kDraining, e.reason);
+    if (!node || node->phase == NodePhase::kRemoving) return;
+    node->update = e.update;
+    if (!e.reasons.wanted.empty()) node->reasons = e.reasons;
+    move(*node, NodePhase::kDraining, e.reason);
   }
   void operator()(const NodeRemoving& e) {
     if (Node* node = node_at(state, e.node)) {
       drop_workers(*node);
+      if (!e.reasons.wanted.empty()) node->reasons = e.reasons;
       move(*node, NodePhase::kRemoving, e.reason);
     }
   }
   void operator()(const NodeGone& e) {
     if (Node* node = node_at(state, e.node)) {
       drop_workers(*node);
+      Spent& spent = state.spent[node->type];
+      ++spent.nodes;
+      if (!node->never_was) spent.time += time - node->requested;
+      spent.micros += cost_of(*node, time);
       state.nodes.erase(e.node);
     }
+  }
+  void operator()(const StrayFound&) { ++state.strays; }
+  void operator()(const ResourcesRequested& e) { state.wanted_bundles = e.bundles; }
+  void operator()(const ScaleHeld& e) {
+    state.held = e.reasons;
+    state.held_digest = digest(e.reasons);
+    state.held_at = offset;
+    state.held_time = time;
   }
 
   void operator()(const JobSubmitted& e) {
@@ -183,7 +272,10 @@ struct Applier {
       if (job.phase == JobPhase::kRunning) job.last_uptime = time - job.since;
       job.seats.clear();
       job.done.clear();
-      if (job.phase != JobPhase::kQueued) job.queued_since = time;
+      if (job.phase != JobPhase::kQueued) {
+        job.queued_since = time;
+        ++state.scaled.changes;
+      }
       enter(job, JobPhase::kQueued, time);
       decided(job, e.reasons);
     });
@@ -312,6 +404,7 @@ struct Applier {
     node.since = time;
     node.changed = offset;
     node.reason = reason;
+    mind_idleness(state, node.id);
   }
 
   void lose(Node& node, const std::string& reason, bool young) {
@@ -341,9 +434,18 @@ struct Applier {
 
 }  // namespace
 
+// Whether the autoscaler's plan may be another one after it.
+bool moves_scale(const Event& event) {
+  return !std::holds_alternative<JobHeld>(event) && !std::holds_alternative<JobStarted>(event) &&
+         !std::holds_alternative<SeatFailed>(event) && !std::holds_alternative<RestartCharged>(event) &&
+         !std::holds_alternative<CheckpointMissed>(event) && !std::holds_alternative<ScaleHeld>(event) &&
+         !std::holds_alternative<StrayFound>(event) && !std::holds_alternative<NodeStepped>(event);
+}
+
 void apply(State& state, const Record& record) {
   state.offset = record.offset;
   state.time = std::max(state.time, record.time);
+  if (moves_scale(record.event)) ++state.scaled.changes;
   std::visit(Applier{state, record.offset, state.time}, record.event);
 }
 

@@ -14,10 +14,12 @@ namespace {
 
 // In the order of the variant.
 constexpr std::array<std::string_view, std::variant_size_v<Event>> kTypeNames = {
-    "head-started", "cluster-configured", "shutdown-requested", "node-requested", "node-created", "node-failed",
-    "node-joined",  "node-lost",          "node-draining",      "node-removing",  "node-gone",    "job-submitted",
-    "job-held",     "job-placed",         "restart-charged",    "job-started",    "seat-failed",  "seat-done",
-    "seat-vacated", "checkpoint-missed",  "job-stopping",       "job-ended"};
+    "head-started", "cluster-configured",  "shutdown-requested", "node-requested",  "node-created",
+    "node-failed",  "node-joined",         "node-lost",          "node-draining",   "node-removing",
+    "node-gone",    "node-stepped",        "node-updating",      "node-refreshing", "node-refreshed",
+    "stray-found",  "resources-requested", "scale-held",         "job-submitted",   "job-held",
+    "job-placed",   "restart-charged",     "job-started",        "seat-failed",     "seat-done",
+    "seat-vacated", "checkpoint-missed",   "job-stopping",       "job-ended"};
 
 template <size_t I = 0>
 Event event_of_type(std::string_view type) {
@@ -70,7 +72,36 @@ struct Describer {
   std::string operator()(const NodeRemoving& e) const {
     return fmt::format("node {} is removed{}", e.node.value, because(e.reason));
   }
+  std::string operator()(const NodeStepped& e) const {
+    return fmt::format("node {}: {}{}", e.node.value, e.step, because(e.detail));
+  }
+  std::string operator()(const NodeUpdating& e) const {
+    return fmt::format("node {} is updated{}", e.node.value, because(e.why));
+  }
+  std::string operator()(const NodeRefreshing& e) const {
+    return fmt::format("node {} is updated beside its work", e.node.value);
+  }
+  std::string operator()(const NodeRefreshed& e) const {
+    return e.error.empty() ? fmt::format("node {} is up to date", e.node.value)
+                           : fmt::format("node {} could not be updated: {}", e.node.value, e.error);
+  }
   std::string operator()(const NodeGone& e) const { return fmt::format("node {} is gone", e.node.value); }
+  std::string operator()(const StrayFound& e) const {
+    return fmt::format("node {} is not known to anybody: it is removed", e.node.value);
+  }
+  std::string operator()(const ResourcesRequested& e) const {
+    std::vector<std::string> parts;
+    for (const Bundle& one : e.bundles) {
+      if (parts.size() < 8)
+        parts.push_back((one.count == 1 ? "" : fmt::format("{}×", one.count)) + rubato::describe(one.each));
+    }
+    if (e.bundles.size() > parts.size()) parts.push_back(fmt::format("{} more", e.bundles.size() - parts.size()));
+    return parts.empty() ? "requests cleared" : fmt::format("room requested for {}", join(parts, "; "));
+  }
+  std::string operator()(const ScaleHeld& e) const {
+    if (e.reasons.against.empty()) return "all demand has nodes";
+    return fmt::format("no node for {}: {}", e.reasons.wanted, e.reasons.against.front().text);
+  }
   std::string operator()(const JobSubmitted& e) const {
     return fmt::format("job {} ({}) submitted{}", e.job.value, e.spec.name,
                        e.rerun_of.empty() ? "" : ", a rerun of " + e.rerun_of);
@@ -125,6 +156,20 @@ std::string_view to_string(JobResult result) {
       return "failed";
     case JobResult::kStopped:
       return "stopped";
+  }
+  return "?";
+}
+
+std::string_view to_string(LaunchFailure failure) {
+  switch (failure) {
+    case LaunchFailure::kOther:
+      return "failed";
+    case LaunchFailure::kNoCapacity:
+      return "no capacity";
+    case LaunchFailure::kQuota:
+      return "quota reached";
+    case LaunchFailure::kAuth:
+      return "not allowed";
   }
   return "?";
 }
@@ -194,6 +239,7 @@ uint64_t digest(const Reasons& reasons) {
     hash.add(obstacle.where);
   }
   for (const std::string& text : reasons.changes) hash.add(text);
+  for (const Reasons::Obstacle& other : reasons.others) hash.add(other.text);
   return hash.value();
 }
 

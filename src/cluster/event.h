@@ -28,6 +28,7 @@ struct Reasons {
   std::string wanted;
   std::vector<Obstacle> against;
   std::vector<std::string> changes;  // what would change it
+  std::vector<Obstacle> others;      // what could have been done instead, and why it was not
   bool operator==(const Reasons&) const = default;
 };
 uint64_t digest(const Reasons& reasons);  // the same for the same reasons
@@ -40,6 +41,17 @@ struct Seat {
   bool operator==(const Seat&) const = default;
 };
 
+// So many of one size.
+struct Bundle {
+  Resources each;
+  int64_t count = 1;
+  bool operator==(const Bundle&) const = default;
+};
+
+// Why a machine could not be had, as far as the autoscaler does something else for each. Numbers are a format.
+enum class LaunchFailure { kOther, kNoCapacity, kQuota, kAuth };
+std::string_view to_string(LaunchFailure failure);  // "no capacity"
+
 // ---- The cluster ----
 struct HeadStarted {
   uint64_t epoch = 0;
@@ -48,7 +60,9 @@ struct HeadStarted {
 };
 struct ClusterConfigured {
   ClusterSpec spec;
-  std::string text;  // the file, as it was given
+  std::string text;         // the file, as it was given
+  bool no_restart = false;  // what changes on a node is put there beside its work
+  bool restart = false;     // every node's agent starts anew, whether or not something changed
 };
 struct ShutdownRequested {};
 
@@ -58,13 +72,38 @@ struct NodeRequested {
   std::string type;
   std::string hash;  // launch_hash
   std::string why;
+  Offering offering;
+  Reasons reasons;
+  std::string runtime;  // runtime_hash
+  bool head = false;    // the head's own machine
+};
+struct NodeStepped {  // how far the provider is with it
+  NodeId node;
+  std::string step;  // "reachable", "files", "initialization", "setup", "agent"
+  std::string detail;
+};
+struct NodeUpdating {  // decided: its machine is brought to another runtime, then its agent starts anew
+  NodeId node;
+  std::string runtime;
+  std::string why;
+};
+struct NodeRefreshing {  // decided: the same while its agent and workers go on
+  NodeId node;
+  std::string runtime;
+};
+struct NodeRefreshed {
+  NodeId node;
+  std::string runtime;
+  std::string error;  // empty: it worked
 };
 struct NodeCreated {
   NodeId node;
+  std::string runtime;  // what was put there
 };
 struct NodeFailed {  // the provider could not make it
   NodeId node;
   std::string error;
+  LaunchFailure code = LaunchFailure::kOther;
 };
 struct NodeJoined {
   NodeId node;
@@ -79,13 +118,25 @@ struct NodeLost {
 struct NodeDraining {
   NodeId node;
   std::string reason;
+  bool update = false;  // to be updated when it is empty, not removed
+  Reasons reasons;
 };
 struct NodeRemoving {
   NodeId node;
   std::string reason;
+  Reasons reasons;
 };
 struct NodeGone {
   NodeId node;
+};
+struct StrayFound {  // a machine of this cluster that nobody knew of; it is removed
+  NodeId node;
+};
+struct ResourcesRequested {  // a person wants room for these, whatever runs; instead of what was asked before
+  std::vector<Bundle> bundles;
+};
+struct ScaleHeld {  // decided: no node is launched for these demands; without reasons: all demand is met
+  Reasons reasons;
 };
 
 // ---- Jobs ----
@@ -155,10 +206,11 @@ struct JobEnded {
   std::string reason;
 };
 
-using Event =
-    std::variant<HeadStarted, ClusterConfigured, ShutdownRequested, NodeRequested, NodeCreated, NodeFailed, NodeJoined,
-                 NodeLost, NodeDraining, NodeRemoving, NodeGone, JobSubmitted, JobHeld, JobPlaced, RestartCharged,
-                 JobStarted, SeatFailed, SeatDone, SeatVacated, CheckpointMissed, JobStopping, JobEnded>;
+using Event = std::variant<HeadStarted, ClusterConfigured, ShutdownRequested, NodeRequested, NodeCreated, NodeFailed,
+                           NodeJoined, NodeLost, NodeDraining, NodeRemoving, NodeGone, NodeStepped, NodeUpdating,
+                           NodeRefreshing, NodeRefreshed, StrayFound, ResourcesRequested, ScaleHeld, JobSubmitted,
+                           JobHeld, JobPlaced, RestartCharged, JobStarted, SeatFailed, SeatDone, SeatVacated,
+                           CheckpointMissed, JobStopping, JobEnded>;
 
 struct Record {
   uint64_t offset = 0;

@@ -4,6 +4,19 @@
 #include "cluster/event.h"
 #include "cluster/fields.h"
 
+namespace rubato {
+
+constexpr Market last_of(Market) { return Market::kSpot; }
+
+template <class Io>
+void fields(Io& io, Offering& o) {
+  io("zone", o.zone);
+  io("market", o.market);
+  io("price_per_hour", o.price_per_hour);
+}
+
+}  // namespace rubato
+
 namespace rubato::elastic {
 
 template <class Io>
@@ -38,6 +51,7 @@ void fields(Io& io, Failure& f) {
 namespace rubato::cluster {
 
 constexpr JobResult last_of(JobResult) { return JobResult::kStopped; }
+constexpr LaunchFailure last_of(LaunchFailure) { return LaunchFailure::kAuth; }
 
 template <class Io>
 void fields(Io& io, Reasons::Obstacle& o) {
@@ -49,6 +63,12 @@ void fields(Io& io, Reasons& r) {
   io("wanted", r.wanted);
   io("against", r.against);
   io("changes", r.changes);
+  io("others", r.others);
+}
+template <class Io>
+void fields(Io& io, Bundle& b) {
+  io("each", b.each);
+  io("count", b.count);
 }
 template <class Io>
 void fields(Io& io, Seat& s) {
@@ -67,6 +87,8 @@ template <class Io>
 void fields(Io& io, ClusterConfigured& e) {
   io("spec", e.spec);
   io("text", e.text);
+  io("no_restart", e.no_restart);
+  io("restart", e.restart);
 }
 template <class Io>
 void fields(Io&, ShutdownRequested&) {}
@@ -76,15 +98,44 @@ void fields(Io& io, NodeRequested& e) {
   io("node_type", e.type);
   io("hash", e.hash);
   io("why", e.why);
+  io("offering", e.offering);
+  io("reasons", e.reasons);
+  io("runtime", e.runtime);
+  io("head", e.head);
+}
+template <class Io>
+void fields(Io& io, NodeStepped& e) {
+  io("node", e.node);
+  io("step", e.step);
+  io("detail", e.detail);
+}
+template <class Io>
+void fields(Io& io, NodeUpdating& e) {
+  io("node", e.node);
+  io("runtime", e.runtime);
+  io("why", e.why);
+}
+template <class Io>
+void fields(Io& io, NodeRefreshing& e) {
+  io("node", e.node);
+  io("runtime", e.runtime);
+}
+template <class Io>
+void fields(Io& io, NodeRefreshed& e) {
+  io("node", e.node);
+  io("runtime", e.runtime);
+  io("error", e.error);
 }
 template <class Io>
 void fields(Io& io, NodeCreated& e) {
   io("node", e.node);
+  io("runtime", e.runtime);
 }
 template <class Io>
 void fields(Io& io, NodeFailed& e) {
   io("node", e.node);
   io("error", e.error);
+  io("code", e.code);
 }
 template <class Io>
 void fields(Io& io, NodeJoined& e) {
@@ -102,15 +153,30 @@ template <class Io>
 void fields(Io& io, NodeDraining& e) {
   io("node", e.node);
   io("reason", e.reason);
+  io("reasons", e.reasons);
+  io("update", e.update);
 }
 template <class Io>
 void fields(Io& io, NodeRemoving& e) {
   io("node", e.node);
   io("reason", e.reason);
+  io("reasons", e.reasons);
 }
 template <class Io>
 void fields(Io& io, NodeGone& e) {
   io("node", e.node);
+}
+template <class Io>
+void fields(Io& io, StrayFound& e) {
+  io("node", e.node);
+}
+template <class Io>
+void fields(Io& io, ResourcesRequested& e) {
+  io("bundles", e.bundles);
+}
+template <class Io>
+void fields(Io& io, ScaleHeld& e) {
+  io("reasons", e.reasons);
 }
 template <class Io>
 void fields(Io& io, JobSubmitted& e) {

@@ -16,30 +16,51 @@ using Json = nlohmann::json;
 // One record of each type with every field set: the format, as journals on disks have it.
 const std::vector<std::string> kRecords = {
     R"({"v":1,"t":1700000000000001,"type":"head-started","epoch":3,"version":"0.3.0","pid":41})",
-    R"({"v":1,"t":2,"type":"cluster-configured","text":"cluster_name: c","spec":{"name":"c","provider":"local",
-        "isolation":"netns","max_workers":9,"max_where":"c.yaml:1:2","types":[{"name":"small","resources":{"CPU":1.5},
-        "min_workers":1,"max_workers":4,"resources_where":"c.yaml:5:1","min_where":"c.yaml:6:1",
-        "max_where":"c.yaml:7:1"}]}})",
+    R"({"v":1,"t":2,"type":"cluster-configured","text":"cluster_name: c","no_restart":true,"restart":true,
+        "spec":{"name":"c","provider":"external","isolation":"netns","max_workers":9,"max_where":"c.yaml:1:2",
+        "head_type":"small","head_runtime":"0a","scaling":{"upscaling_speed":2.0,"idle_timeout_us":60000000,
+        "initial_workers":1,"spot":"only","on_demand_base":2,"price_cap":1.5,
+        "budget_per_hour":2.5,"budget":9.5,"launch_concurrency":3,"consolidate_after_us":1000,"speed_where":"c.yaml:8:1",
+        "budget_where":"c.yaml:8:2","cap_where":"c.yaml:8:3","concurrency_where":"c.yaml:8:4","spot_where":"c.yaml:8:5",
+        "target_utilization":0.5,"aggressive":true},"types":[{"name":"small",
+        "resources":{"CPU":1.5},"min_workers":1,"max_workers":4,"resources_where":"c.yaml:5:1",
+        "min_where":"c.yaml:6:1","max_where":"c.yaml:7:1","idle_timeout_us":1000000,"priority":3,
+        "offerings":[{"zone":"z","market":"spot","price_per_hour":0.5}],"made_from":"0b","runtime":"0c"}]}})",
     R"({"v":1,"t":3,"type":"shutdown-requested"})",
-    R"({"v":1,"t":4,"type":"node-requested","node":"small-1","node_type":"small","hash":"00ff","why":"min_workers"})",
-    R"({"v":1,"t":5,"type":"node-created","node":"small-1"})",
-    R"({"v":1,"t":6,"type":"node-failed","node":"small-1","error":"no room"})",
+    R"({"v":1,"t":4,"type":"node-requested","node":"small-1","node_type":"small","hash":"00ff","why":"min_workers",
+        "runtime":"0c","head":true,
+        "offering":{"zone":"z1","market":1,"price_per_hour":0.25},"reasons":{"wanted":"w","changes":["c"],"against":[{"text":"a","where":"c.yaml:1:1"}],
+        "others":[{"text":"o","where":""}]}})",
+    R"({"v":1,"t":5,"type":"node-created","node":"small-1","runtime":"0c"})",
+    R"({"v":1,"t":6,"type":"node-failed","node":"small-1","error":"no room","code":2})",
     R"({"v":1,"t":7,"type":"node-joined","node":"small-1","agent":"a1","resources":{"CPU":2,"memory":4096},
         "info":{"agent":"a1","host":"h","machine":"m","address":"127.0.1.1","addresses":["10.0.0.1"],"peer_port":7,
         "nproc":2,"role":"r"}})",
     R"({"v":1,"t":8,"type":"node-lost","node":"small-1","reason":"silent"})",
-    R"({"v":1,"t":9,"type":"node-draining","node":"small-1","reason":"asked"})",
-    R"({"v":1,"t":10,"type":"node-removing","node":"small-1","reason":"idle"})",
+    R"({"v":1,"t":9,"type":"node-draining","node":"small-1","reason":"asked","update":true,
+        "reasons":{"wanted":"w","changes":["c"],"against":[{"text":"a","where":"c.yaml:1:1"}],
+        "others":[{"text":"o","where":""}]}})",
+    R"({"v":1,"t":10,"type":"node-removing","node":"small-1","reason":"idle",
+        "reasons":{"wanted":"w","changes":["c"],"against":[{"text":"a","where":"c.yaml:1:1"}],
+        "others":[{"text":"o","where":""}]}})",
     R"({"v":1,"t":11,"type":"node-gone","node":"small-1"})",
+    R"({"v":1,"t":11,"type":"node-stepped","node":"small-1","step":"setup","detail":"pip install x"})",
+    R"({"v":1,"t":11,"type":"node-updating","node":"small-1","runtime":"0d","why":"files"})",
+    R"({"v":1,"t":11,"type":"node-refreshing","node":"small-1","runtime":"0d"})",
+    R"({"v":1,"t":11,"type":"node-refreshed","node":"small-1","runtime":"0d","error":"no network"})",
+    R"({"v":1,"t":11,"type":"stray-found","node":"small-9"})",
+    R"({"v":1,"t":11,"type":"resources-requested","bundles":[{"each":{"CPU":1},"count":64}]})",
+    R"({"v":1,"t":11,"type":"scale-held","reasons":{"wanted":"w","changes":["c"],"against":[{"text":"a","where":"c.yaml:1:1"}],
+        "others":[{"text":"o","where":""}]}})",
     R"({"v":1,"t":12,"type":"job-submitted","job":"j-1","request_id":"r1","rerun_of":"j-0","spec":{"name":"train",
         "kind":"module","program":"pkg.train","args":["-x"],"python":"/usr/bin/python3","prewarm":["torch"],
         "env":{"A":"b"},"package":"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
         "workers_min":2,"workers_max":4,"per_worker":{"CPU":1,"GPU":1},"priority":-5,"owner":"ann","max_restarts":7,
         "timeout_s":1.5,"grace_s":2.0,"checkpoint_timeout_s":3.0,"rescale_timeout_s":4.0}})",
     R"({"v":1,"t":13,"type":"job-held","job":"j-1","reasons":{"wanted":"2 workers","changes":["a node comes"],
-        "against":[{"text":"no room","where":"c.yaml:6:1"}]}})",
+        "against":[{"text":"no room","where":"c.yaml:6:1"}],"others":[]}})",
     R"({"v":1,"t":14,"type":"job-placed","job":"j-1","generation":5,"cause":"its turn","shunned":["small-2"],
-        "seats":[{"node":"small-1","agent":"a1","workers":2}],"reasons":{"wanted":"w","changes":[],"against":[]}})",
+        "seats":[{"node":"small-1","agent":"a1","workers":2}],"reasons":{"wanted":"w","changes":[],"against":[],"others":[]}})",
     R"({"v":1,"t":15,"type":"restart-charged","job":"j-1","used":2,"quick_crashes":1,"backoff_us":100000,"cause":"x"})",
     R"({"v":1,"t":16,"type":"job-started","job":"j-1","generation":5,"master_addr":"127.0.1.1","master_port":29500})",
     R"({"v":1,"t":17,"type":"seat-failed","job":"j-1","generation":5,"node":"small-1","failures":[{"host":"h","rank":3,
@@ -51,6 +72,16 @@ const std::vector<std::string> kRecords = {
     R"({"v":1,"t":21,"type":"job-stopping","job":"j-1","failed":true,"reason":"timeout"})",
     R"({"v":1,"t":22,"type":"job-ended","job":"j-1","result":2,"reason":"asked"})",
 };
+
+// As the version before wrote them.
+TEST(EventCodec, ReadsOlderRecords) {
+  const Record made = decode(1, R"({"v":1,"t":5,"type":"node-created","node":"small-1"})");
+  EXPECT_EQ(std::get<NodeCreated>(made.event).runtime, "");
+  const Record configured = decode(2, R"({"v":1,"t":2,"type":"cluster-configured","text":"t","spec":{"name":"c",
+      "provider":"local","isolation":"none","max_workers":9,"max_where":"c.yaml:1:2","types":[{"name":"small",
+      "resources":{"CPU":1},"min_workers":1,"max_workers":4,"resources_where":"","min_where":"","max_where":""}]}})");
+  EXPECT_EQ(std::get<ClusterConfigured>(configured.event).spec.types.at("small").max_workers, 4);
+}
 
 TEST(EventCodec, KeepsEveryFieldOfEveryRecord) {
   std::set<std::string> types;

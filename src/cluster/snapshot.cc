@@ -19,6 +19,19 @@ void fields(Io& io, Node& n) {
   io("agent", n.agent);
   io("info", n.info);
   io("resources", n.resources);
+  io("head", n.head);
+  io("runtime", n.runtime);
+  io("refreshing", n.refreshing);
+  io("update", n.update);
+  io("restart", n.restart);
+  io("retired", n.retired);
+  io("step", n.step);
+  io("detail", n.detail);
+  io("step_since", n.step_since);
+  io("offering", n.offering);
+  io("reasons", n.reasons);
+  io("idle_since", n.idle_since);
+  io("never_was", n.never_was);
 }
 
 template <class Io>
@@ -65,6 +78,22 @@ void fields(Io& io, TypeHealth& h) {
 }
 
 template <class Io>
+void fields(Io& io, Shortage& s) {
+  io("code", s.code);
+  io("failures", s.failures);
+  io("since", s.since);
+  io("until", s.until);
+  io("error", s.error);
+}
+
+template <class Io>
+void fields(Io& io, Spent& s) {
+  io("nodes", s.nodes);
+  io("time_us", s.time);
+  io("micros", s.micros);
+}
+
+template <class Io>
 void fields(Io& io, State& s) {
   io("offset", s.offset);
   io("time", s.time);
@@ -74,11 +103,21 @@ void fields(Io& io, State& s) {
   io("head_since", s.head_since);
   io("spec", s.spec);
   io("spec_text", s.spec_text);
+  io("no_restart", s.no_restart);
   io("shutting_down", s.shutting_down);
   io("nodes", s.nodes);
   io("next_node", s.next_node);
   io("health", s.health);
   io("last_join", s.last_join);
+  io("born", s.born);
+  io("wanted_bundles", s.wanted_bundles);
+  io("learned", s.learned);
+  io("shortages", s.shortages);
+  io("spent", s.spent);
+  io("strays", s.strays);
+  io("held", s.held);
+  io("held_at", s.held_at);
+  io("held_time", s.held_time);
   io("jobs", s.jobs);
   io("active", s.active);
   io("queued", s.queued);
@@ -89,6 +128,7 @@ void fields(Io& io, State& s) {
 
 // What is not written because it follows from the rest.
 void derive(State& state) {
+  state.held_digest = digest(state.held);
   for (auto& [id, job] : state.jobs) {
     if (job.decided != 0) job.reasons_digest = digest(job.reasons);
   }

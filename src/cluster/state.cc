@@ -87,6 +87,32 @@ Resources free_on(const State& state, const Node& node) {
   return free;
 }
 
+Resources free_soon(const State& state, const Node& node) {
+  Resources free = node.resources;
+  const auto here = state.jobs_on.find(node.id);
+  if (here == state.jobs_on.end()) return free;
+  for (const JobId& id : here->second) {
+    const Job& job = state.jobs.at(id);
+    const Seat* seat = job.seat_on(node.id);
+    if (!seat || seat->agent != node.agent) continue;
+    const Resources taken = times(job.spec.per_worker, seat->workers);
+    for (const auto& [name, amount] : taken.amounts()) free.set(name, std::max<int64_t>(0, free.of(name) - amount));
+  }
+  return free;
+}
+
+int64_t cost_of(const Node& node, WallTime now) {
+  if (node.never_was) return 0;
+  return cost_micros(price_micros(node.offering.price_per_hour), now - node.requested);
+}
+
+int64_t cost_so_far(const State& state, WallTime now) {
+  int64_t sum = 0;
+  for (const auto& [type, spent] : state.spent) sum += spent.micros;
+  for (const auto& [id, node] : state.nodes) sum += cost_of(node, now);
+  return sum;
+}
+
 const Job& find_job(const State& state, std::string_view reference) {
   if (const auto it = state.jobs.find(JobId{std::string(reference)}); it != state.jobs.end()) return it->second;
   std::vector<const Job*> by_prefix;

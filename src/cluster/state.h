@@ -2,7 +2,9 @@
 //
 // A node:
 //   REQUESTED --created--> STARTING --joined--> UP --drained--> DRAINING --empty--> REMOVING --gone--> (forgotten)
-//       |                     |                  |                 |                   ^
+//       ^                     |                  |                 |                   ^
+//       |<-----------------updated---------------+-----------------+                   |
+//       |                     |                  |                 |                   |
 //       +------failed---------+-------lost-------+-----------------+----> LOST --------+
 //
 // A job:
@@ -22,6 +24,7 @@
 #include <vector>
 
 #include "cluster/event.h"
+#include "cluster/ledger.h"
 
 namespace rubato::cluster {
 
@@ -40,6 +43,19 @@ struct Node {
   AgentId agent;
   elastic::MemberInfo info;
   Resources resources;
+  bool head = false;         // of the head's own machine: it goes last
+  std::string runtime;       // what is on it, or is being put there
+  std::string refreshing;    // what is being put there beside its work
+  bool update = false;       // it drains to be updated
+  bool restart = false;      // its agent is to start anew
+  AgentId retired;           // the agent from before an update: it may not join again
+  std::string step, detail;  // how far the provider is
+  WallTime step_since{};
+
+  Offering offering;       // how it was had, and what it costs per hour
+  Reasons reasons;         // of the last decision about it
+  WallTime idle_since{};   // nothing of any job is there; zero: something is, or it is not up
+  bool never_was = false;  // the provider had no machine for it: it costs nothing
 
   bool usable() const { return phase == NodePhase::kUp; }
 };
@@ -110,12 +126,33 @@ struct State {
 
   std::optional<ClusterSpec> spec;
   std::string spec_text;
+  bool no_restart = false;  // of the last configuration
   bool shutting_down = false;
 
   std::map<NodeId, Node> nodes;
   std::map<std::string, uint64_t> next_node;  // by type
   std::map<std::string, TypeHealth> health;   // by type
   WallTime last_join{};
+
+  // The autoscaler's.
+  WallTime born{};                           // when the cluster was configured first
+  std::vector<Bundle> wanted_bundles;        // what people asked room for
+  std::map<std::string, Resources> learned;  // by type: what the last node that joined has
+  Shortages shortages;                       // what could not be had
+  std::map<std::string, Spent> spent;        // by type: nodes that are gone
+  uint64_t strays = 0;                       // machines that nobody knew of, so far
+  Reasons held;                              // why demand has no nodes; of the last ScaleHeld
+  uint64_t held_at = 0;                      // its offset
+  WallTime held_time{};
+  uint64_t held_digest = 0;
+  // Not written: what was asked already. A plan is dear, and the same question has the same answer.
+  struct Scaled {
+    uint64_t changes = 0;         // of what the plan depends on, so far
+    uint64_t seen = UINT64_MAX;   // `changes` when the last plan was made
+    WallTime at{};                // when
+    std::optional<WallTime> due;  // until then its answer holds
+  };
+  Scaled scaled;
 
   std::map<JobId, Job> jobs;
   std::set<JobId> active;  // not queued, not ended
@@ -131,6 +168,13 @@ inline constexpr size_t kEndedMax = 1000;
 // What is free on a usable node: its resources less seats and leaving workers.
 Resources free_on(const State& state, const Node& node);
 Resources used_on(const State& state, const NodeId& node);
+
+// What is free on it when workers that are being stopped have gone.
+Resources free_soon(const State& state, const Node& node);
+
+// What this cluster's nodes have cost, in millionths.
+int64_t cost_so_far(const State& state, WallTime now);
+int64_t cost_of(const Node& node, WallTime now);
 
 // The whole state as a snapshot's bytes, and back. Throws an Error for bytes that are none.
 std::string encode_snapshot(const State& state);

@@ -17,6 +17,12 @@ std::string_view to_string(ErrorCode code) {
       return "conflict";
     case ErrorCode::kNotFound:
       return "not-found";
+    case ErrorCode::kNoCapacity:
+      return "no-capacity";
+    case ErrorCode::kQuota:
+      return "quota";
+    case ErrorCode::kAuth:
+      return "auth";
   }
   return "unknown";
 }

@@ -17,6 +17,10 @@ enum class ErrorCode {
   kUnavailable,  // the other side did not answer; trying again may help
   kConflict,     // somebody else holds it (port in use, compare-and-commit lost)
   kNotFound,
+  // Of those who make machines; the autoscaler looks elsewhere, or waits, for each in its own way.
+  kNoCapacity,  // this kind of machine cannot be had now, here
+  kQuota,       // the account may not have more of them
+  kAuth,        // the account may not do this at all: a person has to help
 };
 std::string_view to_string(ErrorCode code);
 

@@ -17,8 +17,8 @@ TEST(Error, LeavesOutEmptyParts) {
 
 TEST(Error, OnlyUsageExitsWithTwo) {
   EXPECT_EQ(exit_code(Error(ErrorCode::kUsage, "")), 2);
-  for (const ErrorCode code :
-       {ErrorCode::kFailed, ErrorCode::kUnavailable, ErrorCode::kConflict, ErrorCode::kNotFound}) {
+  for (const ErrorCode code : {ErrorCode::kFailed, ErrorCode::kUnavailable, ErrorCode::kConflict, ErrorCode::kNotFound,
+                               ErrorCode::kNoCapacity, ErrorCode::kQuota, ErrorCode::kAuth}) {
     EXPECT_EQ(exit_code(Error(code, "")), 1) << to_string(code);
   }
 }

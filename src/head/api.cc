@@ -122,6 +122,11 @@ const std::vector<Api::Route>& Api::routes() {
       {"GET", "/api/v1/nodes/{id}", &Api::node},
       {"DELETE", "/api/v1/nodes/{id}", &Api::drain_node},
       {"GET", "/api/v1/nodes/{id}/why", &Api::node_why},
+      {"POST", "/api/v1/requests", &Api::request_resources},
+      {"GET", "/api/v1/audit", &Api::audit},
+      {"GET", "/api/v1/decisions", &Api::decisions},
+      {"POST", "/api/v1/plan", &Api::plan},
+      {"GET", "/api/v1/nodes/{id}/log", &Api::node_log},
       {"GET", "/api/v1/packages/{hash}", &Api::package},
       {"PUT", "/api/v1/packages/{hash}", &Api::put_package},
       {"POST", "/api/v1/jobs", &Api::submit},
@@ -199,7 +204,7 @@ Task<ServerReply> Api::configure(Call call) {
   const json body = parse_body(call.request);
   const std::string text = field<std::string>(body, "text", "");
   const std::string file = field<std::string>(body, "file", "cluster.yaml");
-  const ClusterSpec spec = read_cluster_spec(Yaml::parse(text, file));
+  const ClusterSpec spec = read_cluster_spec(text, file, field<std::string>(body, "files_hash", ""));
   const State& state = *co_await controller_.settled();
   if (state.spec && state.spec->name != spec.name) {
     throw Error(ErrorCode::kConflict,
@@ -214,14 +219,16 @@ Task<ServerReply> Api::configure(Call call) {
     changes.push_back(
         {{"action", change.action}, {"node_type", change.type}, {"count", change.count}, {"why", change.why}});
   }
-  int wanted = 0;
+  int wanted = spec.head_type.empty() ? 0 : 1;
   for (const auto& [name, type] : spec.types) wanted += type.min_workers;
   if (wanted > static_cast<int>(kNodeMax))
     throw Error(ErrorCode::kUsage, fmt::format("{} nodes are more than a head can lead", wanted));
-  const bool unchanged = state.spec && *state.spec == spec && !state.shutting_down;
+  const bool restart = field<bool>(body, "restart", false);
+  const bool same = state.spec && *state.spec == spec && state.spec_text == text;
+  const bool unchanged = same && !state.shutting_down && !restart;
   if (field<bool>(body, "apply", true) && !unchanged) {
     std::vector<cluster::Event> events;
-    events.emplace_back(cluster::ClusterConfigured{spec, text});
+    events.emplace_back(cluster::ClusterConfigured{spec, text, field<bool>(body, "no_restart", false), restart});
     co_await controller_.submit(std::move(events));
   }
   co_return reply({{"changes", std::move(changes)}, {"wanted_nodes", wanted}});
@@ -259,9 +266,24 @@ Task<ServerReply> Api::drain_node(Call call) {
   co_return reply(json::object(), 202);
 }
 
-Task<ServerReply> Api::node_why(Call call) {
+// Of a node that is gone, too, as long as the file is there.
+Task<ServerReply> Api::node_log(Call call) {
+  const std::string& id = call.parts["id"];
   const State& state = *co_await controller_.settled();
-  co_return reply(why_node(state, find_node(state, call.parts["id"])));
+  const bool plain = id.find_first_of("/\\") == std::string::npos && !id.starts_with('.');
+  const std::string path = controller_.settings().folder + "/nodes/" + id + ".log";
+  if (!plain || !world_.files.exists(path)) {
+    (void)find_node(state, id);
+    throw Error(ErrorCode::kNotFound, fmt::format("the node '{}' has no log of its set-up", id), "",
+                "only nodes on machines of their own are set up");
+  }
+  constexpr size_t kLogMax = size_t{4} << 20;
+  std::string text = world_.files.read(path).value_or("");
+  if (text.size() > kLogMax) text.erase(0, text.find('\n', text.size() - kLogMax) + 1);
+  ServerReply out;
+  out.headers["content-type"] = "text/plain; charset=utf-8";
+  out.body = std::move(text);
+  co_return out;
 }
 
 Task<ServerReply> Api::package(Call call) {

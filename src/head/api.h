@@ -43,6 +43,11 @@ class Api {
   Task<ServerReply> node(Call call);
   Task<ServerReply> drain_node(Call call);
   Task<ServerReply> node_why(Call call);
+  Task<ServerReply> request_resources(Call call);
+  Task<ServerReply> audit(Call call);
+  Task<ServerReply> decisions(Call call);
+  Task<ServerReply> plan(Call call);
+  Task<ServerReply> node_log(Call call);
   Task<ServerReply> package(Call call);
   Task<ServerReply> put_package(Call call);
   Task<ServerReply> submit(Call call);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "head/housekeeping.h"
 #include "reconcile/decide.h"
 #include "reconcile/observe.h"
@@ -69,6 +71,7 @@ Task<void> Controller::recover() {
 Task<void> Controller::run(Listener& listener) {
   scope_.spawn(serve_agents(listener));
   co_await machines_.sweep(state_);
+  scope_.spawn(machines_.keep_sweeping(state_));
   scope_.spawn(decide_and_act());
   scope_.spawn(keep_house(world_, settings_.folder, state_, log_));
   while (!finished() && !failure_) co_await changed_.wait();
@@ -147,7 +150,18 @@ Task<void> Controller::turn() {
   const Instant began = world_.clock.now();
   anchor_wall_ = now();
   anchor_at_ = began;
-  reconcile::Decision decision = reconcile::decide(state_, observed_, take_happened(), anchor_wall_);
+  const auto ready = observed_.ready;
+  const auto problems = observed_.problems;
+  std::vector<cluster::Event> happened = take_happened();
+  // Most reports say what is known: with thousands of agents, deciding on each of them would take all the time there
+  // is.
+  const bool due = wake_.at && *wake_.at <= anchor_wall_;
+  if (decided_ && happened.empty() && !due && ready == observed_.ready && problems == observed_.problems) {
+    durable_ = covered;
+    committed_.notify();
+    co_return;
+  }
+  reconcile::Decision decision = reconcile::decide(state_, observed_, std::move(happened), anchor_wall_);
   metrics_
       .histogram("rubato_decision_seconds", "Time to decide one turn.",
                  {0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5})
@@ -210,7 +224,11 @@ void Controller::act(const std::vector<Record>& records) {
       sessions_.send_orders(node);
     }
   }
-  machines_.follow(state_);
+  const bool nodes_changed = std::ranges::any_of(records, [](const Record& record) {
+    return cluster::node_of(record.event) || std::holds_alternative<cluster::ClusterConfigured>(record.event) ||
+           std::holds_alternative<cluster::HeadStarted>(record.event);
+  });
+  if (nodes_changed) machines_.follow(state_);
 }
 
 bool Controller::finished() const {
@@ -250,6 +268,7 @@ std::optional<std::string> Controller::refuse(const elastic::Hello& hello) {
   if (node.phase == NodePhase::kLost || node.phase == NodePhase::kRemoving) {
     return fmt::format("node '{}' was given up: {}", hello.node.value, node.reason);
   }
+  if (node.retired == hello.agent) return fmt::format("node '{}' is being updated", hello.node.value);
   if (!node.agent.value.empty() && node.agent != hello.agent)
     return fmt::format("another agent has joined as node '{}'", hello.node.value);
   return std::nullopt;
@@ -341,6 +360,10 @@ void Controller::gauge() {
   metrics_.gauge("rubato_jobs_active", "Jobs that start, run or stop.").set(static_cast<double>(state_.active.size()));
   metrics_.gauge("rubato_nodes", "Nodes, in whatever phase.").set(static_cast<double>(state_.nodes.size()));
   metrics_.gauge("rubato_agents_connected", "Agents with a connection.").set(static_cast<double>(sessions_.size()));
+  metrics_.gauge("rubato_cost_dollars", "What the cluster's nodes have cost so far, as far as prices are known.")
+      .set(static_cast<double>(cluster::cost_so_far(state_, anchor_wall_)) / 1e6);
+  metrics_.gauge("rubato_strays", "Machines of this cluster that nobody knew of, so far.")
+      .set(static_cast<double>(state_.strays));
   metrics_.gauge("rubato_journal_offset", "The last record.").set(static_cast<double>(state_.offset));
 }
 

@@ -61,6 +61,8 @@ class Controller final : public SessionHost {
   // The wall clock, but when that is set back this one goes on from where it was: deadlines are in its time, and would
   // not come for hours.
   WallTime now() const;
+  // What the provider has, for the audit; nullopt when it does not say.
+  Task<std::optional<std::vector<NodeId>>> machines_there() { return machines_.there(); }
   // What is kept beside the state, for jobs and nodes; it must not grow with time.
   size_t remembered() const { return reports_.size() + absent_.size() + told_.size() + observed_.ready.size(); }
   // A job with this request id that is still on its way to the journal.

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "head/scale_documents.h"
 #include "policy/place.h"
 #include "reconcile/nodes.h"
+#include "reconcile/scale_input.h"
 
 namespace rubato::head {
 
@@ -70,7 +72,11 @@ json node_document(const State& state, const Node& node, WallTime now) {
   }
   return {{"id", node.id.value},
           {"type", node.type},
+          {"head", node.head},
           {"phase", to_string(node.phase)},
+          {"step", node.step},
+          {"detail", node.detail},
+          {"updating", !node.refreshing.empty()},
           {"since", format_time(node.since)},
           {"age_s", to_seconds(std::max<Duration>(0s, now - node.requested))},
           {"address", node.info.address},
@@ -169,6 +175,7 @@ json status_document(const State& state, const std::vector<cluster::Record>& eve
             {"running",
              std::ranges::count_if(state.active,
                                    [&](const JobId& id) { return state.jobs.at(id).phase == JobPhase::kRunning; })}}},
+          {"autoscaler", autoscaler_document(state, now)},
           {"events", std::move(recent)}};
 }
 
@@ -225,8 +232,9 @@ json why_node(const State& state, const Node& node) {
   std::string wanted = "nothing: its type is not in the cluster file";
   if (state.spec && state.spec->types.contains(node.type)) {
     const NodeType& type = state.spec->types.at(node.type);
-    wanted = fmt::format("{} nodes of type '{}' ({})", type.min_workers, node.type, type.min_where);
+    wanted = fmt::format("at least {} nodes of type '{}' ({})", type.min_workers, node.type, type.min_where);
   }
+  if (node.head) wanted = "the head's machine: it is a node for as long as there is a cluster";
   if (node.phase == NodePhase::kStarting)
     changes.push_back(change("it is given up if its agent has not joined", later(node.since, reconcile::kJoinMax)));
   if (node.phase == NodePhase::kDraining) {
@@ -236,16 +244,26 @@ json why_node(const State& state, const Node& node) {
         fmt::format("{} job{} still ha{} workers there", jobs, jobs == 1 ? "" : "s", jobs == 1 ? "s" : "ve"), ""));
     changes.push_back(change("these workers have moved or ended"));
   }
-  if (node.phase == NodePhase::kUp)
-    changes.push_back(change(fmt::format("rubato up with another min_workers for '{}'", node.type)));
+  if (node.phase == NodePhase::kUp && state.spec && !node.head) {
+    const Duration timeout = reconcile::idle_timeout(*state.spec, node.type);
+    if (node.idle_since == WallTime{}) {
+      changes.push_back(
+          change(fmt::format("its work ends; it is removed {} later if nothing needs it", format_duration(timeout))));
+    } else {
+      changes.push_back(change("it is removed if nothing needs it until then (idle_timeout, min_workers)",
+                               later(node.idle_since, timeout)));
+    }
+  }
   json decision = {{"offset", node.changed}, {"time", format_time(node.since)}, {"text", node.reason}};
-  return {{"subject", fmt::format("node {}", node.id.value)},
-          {"phase", to_string(node.phase)},
-          {"wanted", wanted},
-          {"state", node.reason},
-          {"decision", std::move(decision)},
-          {"against", std::move(against)},
-          {"changes", std::move(changes)}};
+  json out = {{"subject", fmt::format("node {}", node.id.value)},
+              {"phase", to_string(node.phase)},
+              {"wanted", wanted},
+              {"state", node.reason},
+              {"decision", std::move(decision)},
+              {"against", std::move(against)},
+              {"changes", std::move(changes)}};
+  add_reasons(out, node.reasons);
+  return out;
 }
 
 }  // namespace rubato::head

@@ -6,12 +6,35 @@ using cluster::NodePhase;
 
 namespace {
 constexpr Duration kRemoveAgain = 1s;
+constexpr Duration kRemoveAgainMax = 60s;
+constexpr Duration kListMax = 30s;
+constexpr Duration kSweepEvery = 60s;
 constexpr Duration kCreateMax = 120s;
+// Machines are set up by commands of people, which have deadlines of their own.
+constexpr Duration kSetupMax = 4h;
 constexpr Duration kRemoveMax = 60s;
 
 Task<bool> completed(Task<void> task) {
   co_await std::move(task);
   co_return true;
+}
+
+cluster::LaunchFailure failure_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kNoCapacity:
+    case ErrorCode::kConflict:  // no free host
+      return cluster::LaunchFailure::kNoCapacity;
+    case ErrorCode::kQuota:
+      return cluster::LaunchFailure::kQuota;
+    case ErrorCode::kAuth:
+      return cluster::LaunchFailure::kAuth;
+    case ErrorCode::kFailed:
+    case ErrorCode::kUsage:
+    case ErrorCode::kUnavailable:
+    case ErrorCode::kNotFound:
+      break;
+  }
+  return cluster::LaunchFailure::kOther;
 }
 }  // namespace
 
@@ -22,6 +45,7 @@ Machines::Machines(World& world, provider::NodeProvider& provider, Endpoint head
       head_(std::move(head)),
       log_(std::move(log)),
       tell_(std::move(tell)),
+      unwanted_grown_(world.clock.loop()),
       scope_(world.clock.loop()) {}
 
 void Machines::follow(const cluster::State& state) {
@@ -29,74 +53,152 @@ void Machines::follow(const cluster::State& state) {
     const auto it = state.nodes.find(id);
     return it != state.nodes.end() && it->second.phase == phase;
   };
-  std::erase_if(created_, [&](const NodeId& id) { return !in_phase(id, NodePhase::kRequested); });
+  std::erase_if(created_, [&](const auto& made) {
+    return !in_phase(made.first, NodePhase::kRequested) || state.nodes.at(made.first).runtime != made.second;
+  });
   std::erase_if(removed_, [&](const NodeId& id) { return !in_phase(id, NodePhase::kRemoving); });
   for (const auto& [id, node] : state.nodes) {
     if (node.phase == NodePhase::kRequested && state.spec && state.spec->types.contains(node.type) &&
         !created_.contains(id) && creating_.insert(id).second) {
-      provider::NodeOrder order;
-      order.node = id;
-      order.type = state.spec->types.at(node.type);
-      order.isolation = state.spec->isolation;
-      order.head = head_;
-      scope_.spawn(create(std::move(order)));
+      scope_.spawn(create(order_for(state, node)));
     }
-    // A call to create is finished first: the provider need not cope with both at once.
-    if (node.phase == NodePhase::kRemoving && !creating_.contains(id) && !removed_.contains(id) &&
-        removing_.insert(id).second)
+    if (!node.refreshing.empty() && node.usable() && state.spec && state.spec->types.contains(node.type) &&
+        refreshing_.insert(id).second) {
+      provider::NodeOrder order = order_for(state, node);
+      order.runtime = node.refreshing;
+      order.keep_running = true;
+      scope_.spawn(refresh(std::move(order)));
+    }
+    if (node.phase == NodePhase::kRemoving && creating_.contains(id) && unwanted_.insert(id).second)
+      unwanted_grown_.notify();
+    // A call to create is ended first: the provider need not cope with both at once.
+    if (node.phase == NodePhase::kRemoving && !creating_.contains(id) && !refreshing_.contains(id) &&
+        !removed_.contains(id) && removing_.insert(id).second)
       scope_.spawn(remove(id));
   }
 }
 
-Task<void> Machines::create(provider::NodeOrder order) {
+provider::NodeOrder Machines::order_for(const cluster::State& state, const cluster::Node& node) {
+  provider::NodeOrder order;
+  order.node = node.id;
+  order.type = state.spec->types.at(node.type);
+  order.isolation = state.spec->isolation;
+  order.head = head_;
+  order.of_head = node.head;
+  order.runtime = node.runtime;
+  order.text = state.spec_text;
+  order.offering = node.offering;
+  // After an update the agent from before may still run.
+  order.restart = node.restart || !node.retired.value.empty();
+  order.on_step = [this, id = node.id](std::string step, std::string detail) {
+    tell_(cluster::NodeStepped{id, std::move(step), std::move(detail)});
+  };
+  return order;
+}
+
+Task<Machines::Outcome> Machines::made(provider::NodeOrder order) {
   const NodeId node = order.node;
-  std::string failure;
+  const Duration limit = order.runtime.empty() ? kCreateMax : kSetupMax;
+  Outcome outcome;
   try {
+    const Instant deadline = world_.clock.now() + limit;
     Task<bool> made = completed(provider_.create(std::move(order)));
-    const Instant deadline = world_.clock.now() + kCreateMax;
-    if (!co_await with_deadline(world_.clock.loop(), deadline, std::move(made)))
-      failure = "the provider did not answer in time";
+    Task<bool> missed = given_up(node, deadline);
+    const std::variant<bool, bool> first = co_await race(world_.clock.loop(), std::move(made), std::move(missed));
+    if (first.index() == 1)
+      outcome.failure = std::get<1>(first) ? "it is not wanted any more" : "the provider did not answer in time";
   } catch (const Error& error) {
-    failure = error.message;
+    outcome.failure = error.message;
+    outcome.code = failure_of(error.code);
     log_.warning("node not created", {{"node", node.value}, {"error", error.message}});
   }
+  co_return outcome;
+}
+
+Task<bool> Machines::given_up(NodeId node, Instant deadline) {
+  while (!unwanted_.contains(node) && world_.clock.now() < deadline) co_await unwanted_grown_.wait_until(deadline);
+  co_return unwanted_.contains(node);
+}
+
+Task<void> Machines::refresh(provider::NodeOrder order) {
+  const NodeId node = order.node;
+  const std::string runtime = order.runtime;
+  const Outcome outcome = co_await made(std::move(order));
+  refreshing_.erase(node);
+  tell_(cluster::NodeRefreshed{node, runtime, outcome.failure});
+}
+
+Task<void> Machines::create(provider::NodeOrder order) {
+  const NodeId node = order.node;
+  const std::string runtime = order.runtime;
+  const Outcome outcome = co_await made(std::move(order));
   creating_.erase(node);
-  created_.insert(node);
-  if (failure.empty()) {
-    tell_(cluster::NodeCreated{node});
+  unwanted_.erase(node);
+  created_[node] = runtime;
+  if (outcome.failure.empty()) {
+    tell_(cluster::NodeCreated{node, runtime});
   } else {
-    tell_(cluster::NodeFailed{node, failure});
+    tell_(cluster::NodeFailed{node, outcome.failure, outcome.code});
   }
 }
 
-Task<void> Machines::remove(NodeId node) {
+Task<void> Machines::remove_for_good(NodeId node) {
+  Duration pause = kRemoveAgain;
   while (true) {
     try {
       Task<bool> gone = completed(provider_.remove(node));
       const Instant deadline = world_.clock.now() + kRemoveMax;
-      if (co_await with_deadline(world_.clock.loop(), deadline, std::move(gone))) break;
+      if (co_await with_deadline(world_.clock.loop(), deadline, std::move(gone))) co_return;
       log_.warning("node not removed in time, trying again", {{"node", node.value}});
     } catch (const Error& error) {
       log_.warning("node not removed, trying again", {{"node", node.value}, {"error", error.message}});
     }
-    co_await Sleep(world_.clock.loop(), world_.clock.now() + kRemoveAgain);
+    co_await Sleep(world_.clock.loop(), world_.clock.now() + pause);
+    pause = std::min<Duration>(2 * pause, kRemoveAgainMax);
   }
+}
+
+Task<void> Machines::remove(NodeId node) {
+  co_await remove_for_good(node);
   removing_.erase(node);
   removed_.insert(node);
   tell_(cluster::NodeGone{node});
 }
 
-Task<void> Machines::sweep(const cluster::State& state) {
-  std::vector<NodeId> there;
+Task<void> Machines::remove_stray(NodeId node) {
+  co_await remove_for_good(node);
+  removing_.erase(node);
+}
+
+Task<std::optional<std::vector<NodeId>>> Machines::there() {
   try {
-    there = co_await provider_.list();
+    Task<std::vector<NodeId>> listed = provider_.list();
+    const Instant deadline = world_.clock.now() + kListMax;
+    co_return co_await with_deadline(world_.clock.loop(), deadline, std::move(listed));
   } catch (const Error& error) {
     log_.warning("nodes not listed", {{"error", error.message}});
   }
-  for (const NodeId& node : there) {
-    if (state.nodes.contains(node) || !removing_.insert(node).second) continue;
+  co_return std::nullopt;
+}
+
+Task<void> Machines::sweep(const cluster::State& state) {
+  // One that is being removed now may still be in the list, and be forgotten when the list comes.
+  std::set<NodeId> known;
+  for (const auto& [id, node] : state.nodes) known.insert(id);
+  const std::optional<std::vector<NodeId>> listed = co_await there();
+  if (!listed) co_return;
+  for (const NodeId& node : *listed) {
+    if (known.contains(node) || state.nodes.contains(node) || !removing_.insert(node).second) continue;
     log_.warning("removing a node that nobody knows", {{"node", node.value}});
-    scope_.spawn(remove(node));
+    tell_(cluster::StrayFound{node});
+    scope_.spawn(remove_stray(node));
+  }
+}
+
+Task<void> Machines::keep_sweeping(const cluster::State& state) {
+  while (true) {
+    co_await Sleep(world_.clock.loop(), world_.clock.now() + kSweepEvery);
+    co_await sweep(state);
   }
 }
 

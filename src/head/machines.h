@@ -20,11 +20,28 @@ class Machines {
   // Starts the calls that are due: create for requested nodes, remove for removing ones.
   void follow(const cluster::State& state);
 
-  // Removes nodes that exist but that the state does not know: a head died between making and recording.
+  // Removes nodes that exist but that the state does not know: a head died between making and recording, or a provider
+  // made one after it had said that it could not. Returns at once when the provider cannot list.
   Task<void> sweep(const cluster::State& state);
+
+  // The same again and again, until cancelled.
+  Task<void> keep_sweeping(const cluster::State& state);
+
+  // What the provider has; nullopt when it does not say so in time.
+  Task<std::optional<std::vector<NodeId>>> there();
 
  private:
   Task<void> create(provider::NodeOrder order);
+  Task<void> refresh(provider::NodeOrder order);
+  struct Outcome {
+    std::string failure;  // empty: none
+    cluster::LaunchFailure code = cluster::LaunchFailure::kOther;
+  };
+  Task<Outcome> made(provider::NodeOrder order);
+  Task<bool> given_up(NodeId node, Instant deadline);  // true: it is not wanted any more; false: the deadline has come
+  Task<void> remove_stray(NodeId node);
+  Task<void> remove_for_good(NodeId node);
+  provider::NodeOrder order_for(const cluster::State& state, const cluster::Node& node);
   Task<void> remove(NodeId node);
 
   World& world_;
@@ -32,8 +49,12 @@ class Machines {
   Endpoint head_;
   Log log_;
   std::function<void(cluster::Event)> tell_;
-  std::set<NodeId> creating_, removing_;  // calls under way
-  std::set<NodeId> created_, removed_;    // told, and not yet in the state: no reason to call again
+  std::set<NodeId> creating_, removing_, refreshing_;  // calls under way
+  // Told, and not yet in the state: no reason to call again.
+  std::map<NodeId, std::string> created_;  // with their runtimes
+  std::set<NodeId> removed_;
+  std::set<NodeId> unwanted_;  // being created, and to be removed: the call ends early
+  Event unwanted_grown_;
   Scope scope_;
 };
 

@@ -6,7 +6,6 @@
 
 #include "core/text.h"
 #include "model/cluster_file_readers.h"
-#include "model/cluster_spec.h"
 #include "model/placeholders.h"
 
 namespace rubato {
@@ -56,6 +55,11 @@ bool is_something_else(const Yaml& document, Findings& findings) {
   return true;
 }
 
+bool is_empty(const Yaml& value) {
+  if (value.is_mapping()) return value.entries().empty();
+  return value.is_null() || (value.is_sequence() && value.items().empty());
+}
+
 void read_name(const ConfigSection& top, ClusterFile& out) {
   const auto name = top.text("cluster_name");
   if (!name) return;
@@ -73,9 +77,21 @@ void read_name(const ConfigSection& top, ClusterFile& out) {
   }
 }
 
-// A file for this machine is what `rubato up` takes today, so that its reader has the last word.
-void check_this_machine(std::string_view text, const std::string& file, Findings& findings) {
-  attempt(findings, [&] { read_cluster_spec(Yaml::parse(text, file)); });
+// Nodes of this machine are processes beside the head: there is nothing to reach, to copy to, or to set up.
+void check_this_machine(const ConfigSection& top, const ClusterFile& file, Findings& findings) {
+  for (const std::string& path : top.paths()) {
+    const std::string_view section = std::string_view(path).substr(0, path.find('.'));
+    const bool elsewhere = section == "auth" || section == "docker" || section == "files" || section == "setup" ||
+                           section == "start" || section == "head_type";
+    const auto* given = top.find(path);
+    if (!elsewhere || given == nullptr || is_empty(given->value)) continue;
+    findings.error(given->key, fmt::format("\"{}\" has no meaning for nodes on this machine", given->row->path),
+                   "remove it, or name hosts with head_ip and worker_ips in provider");
+  }
+  if (file.types.empty() && !findings.has_errors()) {
+    findings.error(top.node(), "the file has no node types",
+                   "add node_types: {NAME: {resources: {CPU: 4}, min_workers: 1}}");
+  }
 }
 
 }  // namespace
@@ -108,6 +124,7 @@ ClusterFile read_cluster_file(std::string_view text, const std::string& file) {
     ConfigSection top(*document, "", "", reading);
     read_name(top, out);
     read_provider_config(top, out);
+    if (top.find("cluster_name") == nullptr && out.provider.this_machine()) out.name = "local";
     read_auth(top, out);
     read_docker(top, out);
     read_nodes(top, reading, out);
@@ -115,7 +132,7 @@ ClusterFile read_cluster_file(std::string_view text, const std::string& file) {
     read_commands(top, out);
     read_jobs(top, out);
     if (auto metadata = top.opaque("metadata")) out.metadata = std::move(*metadata);
-    if (out.provider.this_machine() && !reading.findings.has_errors()) check_this_machine(text, file, reading.findings);
+    if (out.provider.this_machine() && !reading.findings.has_errors()) check_this_machine(top, out, reading.findings);
   }
   out.findings = reading.findings.sorted();
   out.places = std::move(reading.places);

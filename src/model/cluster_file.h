@@ -78,6 +78,8 @@ struct NodeTypeConfig {
   int max_workers = 0;
   std::optional<Duration> idle_timeout;
   int64_t priority = 0;
+  std::optional<double> price_per_hour, spot_price_per_hour;
+  std::optional<bool> spot;  // it can be had on the spot market too; absent: as node_config says
   std::map<std::string, std::string> labels;
   std::optional<std::vector<std::string>> setup_host, setup_worker;  // instead of the cluster's
   std::optional<bool> pull_before_run;
@@ -91,6 +93,13 @@ struct AutoscalingConfig {
   int initial_workers = 0;
   double upscaling_speed = 1.0;
   Duration idle_timeout = 5min;
+  double target_utilization = 0;  // of seed-era files; 0: not given
+  bool aggressive = false;
+  std::string spot = "prefer";  // prefer, only or never
+  int on_demand_base = 0;
+  std::optional<double> price_cap, budget_per_hour, budget;
+  std::optional<int> launch_concurrency;
+  std::optional<Duration> consolidate_after;
   bool operator==(const AutoscalingConfig&) const = default;
 };
 
@@ -137,6 +146,9 @@ struct ClusterFile {
   // Of the key, or of the nearest key around it that was given; empty when there is none.
   std::string place(std::string_view path) const;
 };
+
+// The type of all hosts of one's own.
+inline constexpr std::string_view kHostType = "local.cluster.node";
 
 ClusterFile read_cluster_file(std::string_view text, const std::string& file);
 

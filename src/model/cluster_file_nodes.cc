@@ -20,9 +20,10 @@ using nlohmann::ordered_json;
 
 constexpr std::string_view kLegacyHead = "ray-legacy-head-node-type";
 constexpr std::string_view kLegacyWorker = "ray-legacy-worker-node-type";
-constexpr std::string_view kHostType = "local.cluster.node";
 constexpr int kDefaultMaxWorkers = 2;       // of Ray's defaults.yaml
 constexpr double kAggressiveSpeed = 99999;  // as Ray itself reads autoscaling_mode: aggressive
+// A node's certificate names it "node/TYPE-NUMBER", in 64 characters at most.
+constexpr size_t kTypeNameMax = 50;
 constexpr int64_t kPriorityLimit = 1'000'000;
 
 bool is_given(const ConfigSection::Given* given) {
@@ -35,7 +36,7 @@ bool valid_type_name(const std::string& name) {
     return ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || ('0' <= c && c <= '9') || c == '.' || c == '_' ||
            c == '-';
   };
-  return !name.empty() && name.size() <= 63 && name.front() != '-' && name.front() != '.' &&
+  return !name.empty() && name.size() <= kTypeNameMax && name.front() != '-' && name.front() != '.' &&
          std::all_of(name.begin(), name.end(), fine);
 }
 
@@ -48,6 +49,7 @@ class NodesReader {
     max_ = top_.count("autoscaling.max_workers");
     least_ = top_.count("autoscaling.min_workers");
     read_speed();
+    read_money();
     if (out_.provider.head || !out_.provider.workers.empty() || !out_.provider.coordinator_address.empty()) {
       host_type();
     } else {
@@ -76,6 +78,7 @@ class NodesReader {
         findings_.error(given->value, "target_utilization_fraction must be above 0 and at most 1");
       } else if (fraction) {
         scaling.upscaling_speed = 1 / *fraction - 1;
+        scaling.target_utilization = *fraction;
         top_.derive("autoscaling.upscaling_speed", *given);
       }
     }
@@ -83,6 +86,7 @@ class NodesReader {
       const auto* given = top_.find("autoscaling_mode");
       if (*mode == "aggressive") {
         scaling.upscaling_speed = kAggressiveSpeed;
+        scaling.aggressive = true;
         top_.derive("autoscaling.upscaling_speed", *given);
       } else if (*mode != "default") {
         findings_.error(given->value, fmt::format("the autoscaling_mode '{}' is unknown", *mode),
@@ -91,6 +95,27 @@ class NodesReader {
     }
     if (const auto speed = top_.number("autoscaling.upscaling_speed")) scaling.upscaling_speed = *speed;
     if (const auto idle = top_.duration("autoscaling.idle_timeout")) scaling.idle_timeout = *idle;
+  }
+
+  void read_money() {
+    AutoscalingConfig& scaling = out_.autoscaling;
+    if (const auto policy = top_.text("autoscaling.spot")) {
+      scaling.spot = *policy;
+      if (*policy != "prefer" && *policy != "only" && *policy != "never") {
+        findings_.error(top_.find("autoscaling.spot")->value, fmt::format("the spot policy '{}' is unknown", *policy),
+                        "write prefer, only or never");
+      }
+    }
+    scaling.on_demand_base = top_.count("autoscaling.on_demand_base").value_or(0);
+    scaling.price_cap = top_.number("autoscaling.price_cap");
+    scaling.budget_per_hour = top_.number("autoscaling.budget_per_hour");
+    scaling.budget = top_.number("autoscaling.budget");
+    scaling.launch_concurrency = top_.count("autoscaling.launch_concurrency");
+    if (scaling.launch_concurrency == 0) {
+      findings_.error(top_.find("autoscaling.launch_concurrency")->value,
+                      "with no launch at once there is never a node", "write at least 1");
+    }
+    scaling.consolidate_after = top_.duration("autoscaling.consolidate_after");
   }
 
   // Hosts of one's own are all alike to Ray; what each has is found out there.
@@ -201,8 +226,9 @@ class NodesReader {
   void read_type(const Yaml::Entry& entry) {
     const std::string name = entry.key.as_string();
     if (!valid_type_name(name)) {
-      findings_.error(entry.key, fmt::format("'{}' is not a name for a node type", name),
-                      "use up to 63 letters, digits and ._-; the first one a letter or digit");
+      findings_.error(
+          entry.key, fmt::format("'{}' is not a name for a node type", name),
+          fmt::format("use up to {} letters, digits and ._-; the first one a letter or digit", kTypeNameMax));
       return;
     }
     reading_.places.emplace("node_types." + name, entry.key.where());
@@ -212,6 +238,9 @@ class NodesReader {
     if (auto resources = fields.resources("resources")) type.resources = std::move(*resources);
     type.idle_timeout = fields.duration("idle_timeout");
     type.priority = fields.integer("priority", -kPriorityLimit, kPriorityLimit).value_or(0);
+    type.price_per_hour = fields.number("price_per_hour");
+    type.spot = fields.flag("spot");
+    type.spot_price_per_hour = fields.number("spot_price_per_hour");
     if (auto labels = fields.text_map("labels")) type.labels = std::move(*labels);
     type.setup_host = fields.texts("setup.host");
     type.setup_worker = fields.texts("setup.worker");
@@ -226,6 +255,8 @@ class NodesReader {
     if (limits.least) limits.least_at = fields.find("min_workers")->value;
     if (limits.most) limits.most_at = fields.find("max_workers")->value;
     limits_[name] = std::move(limits);
+    types_at_.emplace(name, entry.value);
+    if (out_.provider.this_machine()) check_local_type(entry, fields, type);
     out_.types.emplace(name, std::move(type));
   }
 
@@ -327,6 +358,7 @@ class NodesReader {
       type.min_workers = limits.least.value_or(0);
       type.max_workers = limits.most.value_or(head ? type.min_workers : shared);
       most_sum += type.max_workers;
+      if (out_.provider.this_machine()) check_local_limits(name);
       if (type.min_workers <= type.max_workers) continue;
       const Yaml& at = limits.most_at ? *limits.most_at : *limits.least_at;
       findings_.error(at,
@@ -336,6 +368,28 @@ class NodesReader {
     }
     const int summed = static_cast<int>(std::min(most_sum, kClusterNodesMax));
     out_.autoscaling.max_workers = max_.value_or(out_.provider.this_machine() ? summed : default_max(least_sum));
+  }
+
+  // Nobody finds out later what a process of this machine has.
+  void check_local_type(const Yaml::Entry& entry, const ConfigSection& fields, const NodeTypeConfig& type) {
+    if (findings_.has_errors()) return;
+    const auto* resources = fields.find("resources");
+    if (type.resources.amounts.empty()) {
+      findings_.error(resources != nullptr ? resources->value : entry.value,
+                      fmt::format("a node of type {} needs some resource", entry.key.as_string()),
+                      "write resources: {CPU: 4}; 'rubato up' without a file counts this machine");
+    }
+    if (!type.node_config.empty()) {
+      findings_.error(fields.find("node_config")->value, "node_config has no meaning for nodes on this machine",
+                      "remove its keys");
+    }
+  }
+
+  void check_local_limits(const std::string& name) {
+    const Limits& limits = limits_[name];
+    if (limits.least || limits.most || max_ || findings_.has_errors()) return;
+    findings_.error(types_at_.at(name), fmt::format("the node type {} would never have a node", name),
+                    "give it min_workers, max_workers, or both");
   }
 
   static int default_max(int64_t least_sum) {
@@ -369,6 +423,7 @@ class NodesReader {
   std::optional<int> max_, least_;
   bool defaulted_ = false;
   std::map<std::string, Limits> limits_;
+  std::map<std::string, Yaml> types_at_;
 };
 
 }  // namespace

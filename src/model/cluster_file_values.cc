@@ -61,6 +61,13 @@ ordered_json autoscaling_value(const ClusterFile& file) {
   out["initial_workers"] = scaling.initial_workers;
   out["upscaling_speed"] = scaling.upscaling_speed;
   out["idle_timeout"] = duration_value(scaling.idle_timeout);
+  out["spot"] = scaling.spot;
+  out["on_demand_base"] = scaling.on_demand_base;
+  put(out, "price_cap", scaling.price_cap);
+  put(out, "budget_per_hour", scaling.budget_per_hour);
+  put(out, "budget", scaling.budget);
+  put(out, "launch_concurrency", scaling.launch_concurrency);
+  if (scaling.consolidate_after) out["consolidate_after"] = duration_value(*scaling.consolidate_after);
   return out;
 }
 
@@ -71,6 +78,9 @@ ordered_json type_value(const NodeTypeConfig& type) {
   out["max_workers"] = type.max_workers;
   if (type.idle_timeout) out["idle_timeout"] = duration_value(*type.idle_timeout);
   out["priority"] = type.priority;
+  put(out, "price_per_hour", type.price_per_hour);
+  put(out, "spot", type.spot);
+  put(out, "spot_price_per_hour", type.spot_price_per_hour);
   out["labels"] = type.labels;
   if (type.setup_host) out["setup"]["host"] = *type.setup_host;
   if (type.setup_worker) out["setup"]["worker"] = *type.setup_worker;

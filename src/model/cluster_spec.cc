@@ -3,144 +3,240 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
-#include <vector>
 
 #include "core/error.h"
 #include "core/hash.h"
-#include "core/text.h"
+#include "model/cluster_file.h"
 
 namespace rubato {
 namespace {
 
 using nlohmann::json;
 
-// Each node of the local provider is a process here; more would not be one machine any more.
-constexpr int64_t kNodesMax = 10'000;
-
-// They become parts of paths and of node ids.
-void check_name(const Yaml& node, std::string_view what) {
-  const std::string name = node.as_string();
-  const auto fine = [](char c) { return ('a' <= c && c <= 'z') || ('0' <= c && c <= '9') || c == '-'; };
-  if (name.empty() || name.size() > 40 || name.front() == '-' || name.back() == '-' ||
-      !std::all_of(name.begin(), name.end(), fine)) {
-    node.fail(fmt::format("'{}' is not a name for {}", name, what),
-              "use up to 40 of a-z, 0-9 and '-'; the first and last one a letter or digit");
-  }
-}
-
-Isolation isolation_from(const Yaml& node) {
-  const std::string text = node.as_string();
-  for (const Isolation isolation : {Isolation::kNone, Isolation::kNetns}) {
-    if (text == to_string(isolation)) return isolation;
-  }
-  node.fail(fmt::format("the isolation '{}' is unknown", text), "write none or netns");
-}
-
-void read_provider(const Yaml& node, ClusterSpec& spec) {
-  StrictMapping fields(node, "provider");
-  const Yaml type = fields.require("type");
-  if (type.as_string() != "local") {
-    type.fail(fmt::format("the provider type '{}' is not yet supported here", type.as_string()),
-              "supported: local (nodes on this machine)");
-  }
-  for (const char* key : {"head_ip", "worker_ips", "coordinator_address"}) {
-    if (const auto hosts = node.find(key)) {
-      hosts->fail(fmt::format("hosts of your own ({}) are not yet supported here", key),
-                  "leave it out for nodes on this machine; 'rubato config check' takes the file");
-    }
-  }
-  if (const auto isolation = fields.find("isolation")) spec.isolation = isolation_from(*isolation);
-  fields.finish();
-}
-
-// Our form of max_workers; Ray's stands at the top.
-void read_autoscaling(const Yaml& node, std::optional<Yaml>& most) {
-  StrictMapping fields(node, "autoscaling");
-  const auto ours = fields.find("max_workers");
-  fields.finish();
-  if (ours && most) ours->fail("autoscaling.max_workers says again what max_workers says", "keep one of the two");
-  if (ours) most = ours;
-}
-
-// Through JSON, so that a file and the API take the same words.
-json amount_of(const std::string& name, const Yaml& value) {
-  const std::string text = value.as_string();
-  if (text == "auto") {
-    value.fail(fmt::format("'{}: auto' is not a number", name),
-               "write how much each node has; 'rubato up' without a file counts this machine");
-  }
-  if (name == kMemory && (value.quoted() || text.find_first_not_of("0123456789.") != std::string::npos)) return text;
-  return value.as_double();
-}
-
-Resources read_resources(const Yaml& node) {
-  Resources out;
-  if (!node.is_mapping()) node.fail("resources must be a mapping of names to amounts", "write {CPU: 4}");
-  for (const Yaml::Entry& entry : node.entries()) {
-    const std::string name = entry.key.as_string();
-    try {
-      const json one = json::object({{name, amount_of(name, entry.value)}});
-      out += resources_from_json(one);
-    } catch (const Error& error) {
-      if (!error.where.empty()) throw;
-      entry.value.fail(error.message, error.hint);
-    }
-  }
-  if (out.empty()) node.fail("a node needs some resource", "write {CPU: 4}");
-  return out;
-}
-
-NodeType read_type(const Yaml::Entry& entry, const std::optional<int>& cluster_max) {
-  check_name(entry.key, "a node type");
-  NodeType type;
-  type.name = entry.key.as_string();
-  StrictMapping fields(entry.value, fmt::format("the node type {}", type.name));
-  const Yaml resources = fields.require("resources");
-  type.resources = read_resources(resources);
-  type.resources_where = resources.where();
-  type.min_where = type.max_where = entry.key.where();
-  const auto least = fields.find("min_workers");
-  if (least) {
-    type.min_workers = static_cast<int>(least->as_int(0, kNodesMax));
-    type.min_where = least->where();
-  }
-  const auto most = fields.find("max_workers");
-  if (most) {
-    type.max_workers = static_cast<int>(most->as_int(0, kNodesMax));
-    type.max_where = most->where();
-  } else {
-    type.max_workers = cluster_max.value_or(type.min_workers);
-  }
-  // Ray's files carry it; a node of this machine has nothing to configure there.
-  if (const auto config = fields.find("node_config"); config && !config->entries().empty()) {
-    config->fail("node_config has no meaning for the local provider", "remove its keys");
-  }
-  fields.finish();
-  if (!least && !most && !cluster_max) {
-    entry.value.fail(fmt::format("the node type {} would never have a node", type.name),
-                     "give it min_workers, max_workers, or both");
-  }
-  if (type.min_workers > type.max_workers) {
-    // Of what was written, the later word is the surprising one; when max came from the cluster, that is min.
-    const Yaml& at = most ? *most : *least;
-    at.fail(fmt::format("the node type {} has min_workers {} above max_workers {}", type.name, type.min_workers,
-                        type.max_workers),
-            fmt::format("raise max_workers to {}", type.min_workers));
-  }
-  return type;
-}
-
 // Numbers of any size would do; a file that means 64 bits is not meant.
 int checked_int(const json& object, const char* key) {
   const json& value = object.at(key);
-  if (!value.is_number_integer() || value.get<int64_t>() < 0 || value.get<int64_t>() > kNodesMax * kNodesMax) {
+  if (!value.is_number_integer() || value.get<int64_t>() < 0 ||
+      value.get<int64_t>() > kClusterNodesMax * kClusterNodesMax) {
     throw Error(ErrorCode::kUsage, fmt::format("the cluster's {} is not a count", key));
   }
   return value.get<int>();
 }
 
+int64_t micros(Duration time) { return time.count() / 1000; }
+
+Duration from_micros(const json& value) {
+  constexpr int64_t kMicrosMax = std::numeric_limits<int64_t>::max() / 4000;  // sums of such still fit
+  return std::chrono::microseconds(std::clamp<int64_t>(value.get<int64_t>(), 0, kMicrosMax));
+}
+
+std::string hex(const RunningHash& hash) { return fmt::format("{:016x}", hash.value()); }
+
+bool is_spot(const nlohmann::ordered_json& config) {
+  const auto market = config.find("InstanceMarketOptions");
+  if (market != config.end() && market->is_object()) return market->value("MarketType", "") == "spot";
+  const auto scheduling = config.find("scheduling");  // gcp: a list of one mapping in Ray's files, or the mapping
+  if (scheduling == config.end()) return false;
+  const auto preemptible = [](const nlohmann::ordered_json& one) {
+    return one.is_object() && (one.value("preemptible", false) || one.value("provisioningModel", "") == "SPOT");
+  };
+  if (!scheduling->is_array()) return preemptible(*scheduling);
+  return std::any_of(scheduling->begin(), scheduling->end(), preemptible);
+}
+
+// Without a word in the file, what the clouds' own figures say: a spot machine costs about a third.
+constexpr double kSpotShare = 0.35;
+
+// Ray's files name a market in node_config; `spot` of a node type says that there are both.
+std::vector<Offering> offerings_of(const ClusterFile& file, const NodeTypeConfig& type) {
+  const double price = type.price_per_hour.value_or(0);
+  const double spot_price = type.spot_price_per_hour.value_or(price * kSpotShare);
+  const bool only_spot = !type.spot && is_spot(type.node_config);
+  std::vector<std::string> zones = file.provider.zones;
+  if (zones.empty()) zones.emplace_back();
+  std::vector<Offering> out;
+  for (const std::string& zone : zones) {
+    if (only_spot || type.spot.value_or(false)) out.push_back({zone, Market::kSpot, spot_price});
+    if (!only_spot) out.push_back({zone, Market::kOnDemand, price});
+  }
+  // One that says nothing is left out: it is what a type without any means.
+  if (out.size() == 1 && out.front() == Offering{}) out.clear();
+  return out;
+}
+
+// As Ray's launch hash: the node's configuration, and how one gets in.
+std::string made_from(const ClusterFile& file, const NodeTypeConfig& type) {
+  if (file.provider.this_machine()) return "";
+  RunningHash hash;
+  hash.add(file.provider.type);
+  hash.add(type.node_config.dump());
+  hash.add(file.auth.ssh_user);
+  hash.add(file.auth.ssh_private_key);
+  return hex(hash);
+}
+
+void add_all(RunningHash& hash, const std::vector<std::string>& words) {
+  hash.add(static_cast<uint64_t>(words.size()));
+  for (const std::string& word : words) hash.add(word);
+}
+
+// As Ray's runtime hash: all that is done to a machine after it was made.
+std::string runtime_of(const ClusterFile& file, const std::string& type, bool head, const std::string& contents) {
+  if (file.provider.this_machine()) return "";
+  RunningHash hash;
+  const NodeCommands commands = commands_for(file, type, head);
+  add_all(hash, commands.host);
+  add_all(hash, commands.setup);
+  if (const auto container = container_for(file, type, head)) {
+    hash.add(container->image);
+    hash.add(container->name);
+    add_all(hash, container->run_options);
+  }
+  for (const auto& [there, here] : file.files.mounts) hash.add(there);
+  hash.add(contents);
+  return hex(hash);
+}
+
+SpotPolicy spot_policy(const std::string& words) {
+  for (const SpotPolicy policy : {SpotPolicy::kOnly, SpotPolicy::kNever}) {
+    if (words == to_string(policy)) return policy;
+  }
+  return SpotPolicy::kPrefer;
+}
+
+Scaling scaling_of(const ClusterFile& file) {
+  const AutoscalingConfig& config = file.autoscaling;
+  Scaling out;
+  out.spot = spot_policy(config.spot);
+  out.on_demand_base = config.on_demand_base;
+  out.price_cap = config.price_cap;
+  out.budget_per_hour = config.budget_per_hour;
+  out.budget = config.budget;
+  out.launch_concurrency = config.launch_concurrency;
+  out.consolidate_after = config.consolidate_after;
+  const auto where = [&](const char* path) {
+    const auto found = file.places.find(path);
+    return found == file.places.end() ? std::string() : found->second;
+  };
+  out.speed_where = where("autoscaling.upscaling_speed");
+  out.budget_where = where("autoscaling.budget_per_hour");
+  out.cap_where = where("autoscaling.price_cap");
+  out.concurrency_where = where("autoscaling.launch_concurrency");
+  out.spot_where = where("autoscaling.spot");
+  out.upscaling_speed = config.upscaling_speed;
+  out.idle_timeout = config.idle_timeout;
+  out.initial_workers = config.initial_workers;
+  out.target_utilization = config.target_utilization;
+  out.aggressive = config.aggressive;
+  return out;
+}
+
+json to_json(const Offering& one) {
+  return {{"zone", one.zone}, {"market", to_string(one.market)}, {"price_per_hour", one.price_per_hour}};
+}
+
+json to_json(const NodeType& type) {
+  json offerings = json::array();
+  for (const Offering& one : type.offerings) offerings.push_back(to_json(one));
+  json out = {{"name", type.name},
+              {"resources", to_json(type.resources)},
+              {"min_workers", type.min_workers},
+              {"max_workers", type.max_workers},
+              {"resources_where", type.resources_where},
+              {"min_where", type.min_where},
+              {"max_where", type.max_where},
+              {"priority", type.priority},
+              {"offerings", std::move(offerings)},
+              {"made_from", type.made_from},
+              {"runtime", type.runtime}};
+  if (type.idle_timeout) out["idle_timeout_us"] = micros(*type.idle_timeout);
+  return out;
+}
+
+json to_json(const Scaling& scaling) {
+  json out = {{"upscaling_speed", scaling.upscaling_speed},
+              {"idle_timeout_us", micros(scaling.idle_timeout)},
+              {"initial_workers", scaling.initial_workers},
+              {"target_utilization", scaling.target_utilization},
+              {"aggressive", scaling.aggressive},
+              {"spot", to_string(scaling.spot)},
+              {"on_demand_base", scaling.on_demand_base},
+              {"speed_where", scaling.speed_where},
+              {"budget_where", scaling.budget_where},
+              {"cap_where", scaling.cap_where},
+              {"concurrency_where", scaling.concurrency_where},
+              {"spot_where", scaling.spot_where}};
+  if (scaling.price_cap) out["price_cap"] = *scaling.price_cap;
+  if (scaling.budget_per_hour) out["budget_per_hour"] = *scaling.budget_per_hour;
+  if (scaling.budget) out["budget"] = *scaling.budget;
+  if (scaling.launch_concurrency) out["launch_concurrency"] = *scaling.launch_concurrency;
+  if (scaling.consolidate_after) out["consolidate_after_us"] = micros(*scaling.consolidate_after);
+  return out;
+}
+
+// What an older journal has not got keeps its default.
+NodeType node_type_from_json(const json& one) {
+  NodeType type;
+  type.name = one.at("name").get<std::string>();
+  type.resources = resources_from_json(one.at("resources"));
+  type.min_workers = checked_int(one, "min_workers");
+  type.max_workers = checked_int(one, "max_workers");
+  type.resources_where = one.at("resources_where").get<std::string>();
+  type.min_where = one.at("min_where").get<std::string>();
+  type.max_where = one.at("max_where").get<std::string>();
+  type.priority = one.value("priority", type.priority);
+  type.made_from = one.value("made_from", "");
+  type.runtime = one.value("runtime", "");
+  if (one.contains("idle_timeout_us")) type.idle_timeout = from_micros(one.at("idle_timeout_us"));
+  for (const json& offering : one.value("offerings", json::array())) {
+    Offering out;
+    out.zone = offering.at("zone").get<std::string>();
+    if (offering.at("market") == to_string(Market::kSpot)) out.market = Market::kSpot;
+    out.price_per_hour = offering.at("price_per_hour").get<double>();
+    type.offerings.push_back(std::move(out));
+  }
+  return type;
+}
+
+Scaling scaling_from_json(const json& object) {
+  Scaling out;
+  out.upscaling_speed = object.value("upscaling_speed", out.upscaling_speed);
+  if (object.contains("idle_timeout_us")) out.idle_timeout = from_micros(object.at("idle_timeout_us"));
+  out.initial_workers = object.value("initial_workers", 0);
+  out.target_utilization = object.value("target_utilization", 0.0);
+  out.aggressive = object.value("aggressive", false);
+  out.spot = spot_policy(object.value("spot", ""));
+  out.on_demand_base = object.value("on_demand_base", 0);
+  out.speed_where = object.value("speed_where", "");
+  out.budget_where = object.value("budget_where", "");
+  out.cap_where = object.value("cap_where", "");
+  out.concurrency_where = object.value("concurrency_where", "");
+  out.spot_where = object.value("spot_where", "");
+  if (object.contains("price_cap")) out.price_cap = object.at("price_cap").get<double>();
+  if (object.contains("budget_per_hour")) out.budget_per_hour = object.at("budget_per_hour").get<double>();
+  if (object.contains("budget")) out.budget = object.at("budget").get<double>();
+  if (object.contains("launch_concurrency")) out.launch_concurrency = object.at("launch_concurrency").get<int>();
+  if (object.contains("consolidate_after_us")) out.consolidate_after = from_micros(object.at("consolidate_after_us"));
+  return out;
+}
+
 }  // namespace
+
+std::string_view to_string(SpotPolicy policy) {
+  switch (policy) {
+    case SpotPolicy::kPrefer:
+      return "prefer";
+    case SpotPolicy::kOnly:
+      return "only";
+    case SpotPolicy::kNever:
+      return "never";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(Market market) { return market == Market::kSpot ? "spot" : "on-demand"; }
 
 std::string_view to_string(Isolation isolation) {
   switch (isolation) {
@@ -152,47 +248,51 @@ std::string_view to_string(Isolation isolation) {
   return "unknown";
 }
 
-ClusterSpec read_cluster_spec(const Yaml& document) {
-  if (!document.is_mapping()) {
-    document.fail("the cluster file is empty or no mapping", "it begins with cluster_name: NAME");
-  }
-  StrictMapping fields(document, "the cluster file");
+ClusterSpec cluster_spec_of(const ClusterFile& file, const std::string& contents) {
   ClusterSpec spec;
-  if (const auto name = fields.find("cluster_name")) {
-    check_name(*name, "a cluster");
-    spec.name = name->as_string();
+  spec.name = file.name;
+  spec.provider = file.provider.type;
+  if (file.provider.isolation == to_string(Isolation::kNetns)) spec.isolation = Isolation::kNetns;
+  spec.max_workers = file.autoscaling.max_workers;
+  spec.max_where = file.place("autoscaling.max_workers");
+  if (spec.max_where.empty()) spec.max_where = file.place("node_types");
+  spec.scaling = scaling_of(file);
+  for (const auto& [name, config] : file.types) {
+    const std::string path = "node_types." + name;
+    NodeType type;
+    type.name = name;
+    type.resources = config.resources.amounts;
+    type.min_workers = config.min_workers;
+    type.max_workers = config.max_workers;
+    type.resources_where = file.place(path + ".resources");
+    type.min_where = file.place(path + ".min_workers");
+    type.max_where = file.place(path + ".max_workers");
+    type.idle_timeout = config.idle_timeout;
+    type.priority = config.priority;
+    type.offerings = offerings_of(file, config);
+    type.made_from = made_from(file, config);
+    type.runtime = runtime_of(file, name, false, contents);
+    spec.types.emplace(name, std::move(type));
   }
-  read_provider(fields.require("provider"), spec);
-  std::optional<int> most;
-  auto most_node = fields.find("max_workers");
-  if (const auto limits = fields.find("autoscaling")) read_autoscaling(*limits, most_node);
-  if (most_node) most = static_cast<int>(most_node->as_int(0, kNodesMax));
-
-  auto ours = fields.find("node_types");
-  if (const auto ray = fields.find("available_node_types"); ours && ray) {
-    ours->fail("node_types says again what available_node_types says", "keep one of the two");
-  }
-  const Yaml types = ours ? *ours : fields.require("available_node_types");
-  if (!types.is_mapping() || types.entries().empty()) {
-    types.fail(fmt::format("{} must name at least one type", ours ? "node_types" : "available_node_types"),
-               "write NAME: {resources: {CPU: 4}, min_workers: 1}");
-  }
-  fields.finish();
-  int64_t least_sum = 0, most_sum = 0;
-  for (const Yaml::Entry& entry : types.entries()) {
-    NodeType type = read_type(entry, most);
-    least_sum += type.min_workers;
-    most_sum += type.max_workers;
-    spec.types.emplace(type.name, std::move(type));
-  }
-  spec.max_workers = most.value_or(static_cast<int>(std::min(most_sum, kNodesMax)));
-  spec.max_where = most_node ? most_node->where() : types.where();
-  if (least_sum > spec.max_workers) {
-    const Yaml& at = most_node ? *most_node : types;
-    at.fail(fmt::format("the types' min_workers add up to {}, but max_workers is {}", least_sum, spec.max_workers),
-            fmt::format("raise max_workers to {}, or lower a min_workers", least_sum));
+  if (!file.provider.this_machine() && file.types.contains(file.head_type)) {
+    spec.head_type = file.head_type;
+    spec.head_runtime = runtime_of(file, file.head_type, true, contents);
   }
   return spec;
+}
+
+ClusterSpec read_cluster_spec(std::string_view text, const std::string& file, const std::string& contents) {
+  const ClusterFile read = read_cluster_file(text, file);
+  for (const Severity severity : {Severity::kError, Severity::kUnfilled}) {
+    for (const Finding& one : read.findings) {
+      if (one.severity == severity) throw Error(ErrorCode::kUsage, one.message, one.where, one.hint);
+    }
+  }
+  if (read.provider.type != "local" && read.provider.type != "external") {
+    throw Error(ErrorCode::kUsage, fmt::format("the provider type '{}' is not yet supported here", read.provider.type),
+                read.place("provider.type"), "supported: local (this machine, or hosts of your own), external");
+  }
+  return cluster_spec_of(read, contents);
 }
 
 std::string default_cluster_text(int cpus, int gpus) {
@@ -213,39 +313,25 @@ available_node_types:
 
 json to_json(const ClusterSpec& spec) {
   json types = json::array();
-  for (const auto& [name, type] : spec.types) {
-    types.push_back({{"name", name},
-                     {"resources", to_json(type.resources)},
-                     {"min_workers", type.min_workers},
-                     {"max_workers", type.max_workers},
-                     {"resources_where", type.resources_where},
-                     {"min_where", type.min_where},
-                     {"max_where", type.max_where}});
-  }
-  return {{"name", spec.name},
-          {"provider", "local"},
-          {"isolation", to_string(spec.isolation)},
-          {"max_workers", spec.max_workers},
-          {"max_where", spec.max_where},
-          {"types", std::move(types)}};
+  for (const auto& [name, type] : spec.types) types.push_back(to_json(type));
+  return {{"name", spec.name},           {"provider", spec.provider},         {"isolation", to_string(spec.isolation)},
+          {"head_type", spec.head_type}, {"head_runtime", spec.head_runtime}, {"max_workers", spec.max_workers},
+          {"max_where", spec.max_where}, {"scaling", to_json(spec.scaling)},  {"types", std::move(types)}};
 }
 
 ClusterSpec cluster_spec_from_json(const json& object) {
   try {
     ClusterSpec spec;
     spec.name = object.at("name").get<std::string>();
+    spec.provider = object.value("provider", spec.provider);
     spec.isolation = object.at("isolation") == to_string(Isolation::kNetns) ? Isolation::kNetns : Isolation::kNone;
+    spec.head_type = object.value("head_type", "");
+    spec.head_runtime = object.value("head_runtime", "");
     spec.max_workers = checked_int(object, "max_workers");
     spec.max_where = object.at("max_where").get<std::string>();
+    if (object.contains("scaling")) spec.scaling = scaling_from_json(object.at("scaling"));
     for (const json& one : object.at("types")) {
-      NodeType type;
-      type.name = one.at("name").get<std::string>();
-      type.resources = resources_from_json(one.at("resources"));
-      type.min_workers = checked_int(one, "min_workers");
-      type.max_workers = checked_int(one, "max_workers");
-      type.resources_where = one.at("resources_where").get<std::string>();
-      type.min_where = one.at("min_where").get<std::string>();
-      type.max_where = one.at("max_where").get<std::string>();
+      NodeType type = node_type_from_json(one);
       spec.types.emplace(type.name, std::move(type));
     }
     return spec;
@@ -257,14 +343,21 @@ ClusterSpec cluster_spec_from_json(const json& object) {
 std::string launch_hash(const ClusterSpec& spec, const NodeType& type) {
   // Counts and positions are left out: they say how many nodes there are, not what each is.
   RunningHash hash;
-  hash.add("local");
+  hash.add(spec.provider);
   hash.add(to_string(spec.isolation));
   hash.add(type.name);
   for (const auto& [name, amount] : type.resources.amounts()) {
     hash.add(name);
     hash.add(static_cast<uint64_t>(amount));
   }
-  return fmt::format("{:016x}", hash.value());
+  if (!type.made_from.empty()) hash.add(type.made_from);
+  return hex(hash);
 }
+
+const std::string& runtime_hash(const ClusterSpec& spec, const NodeType& type, bool head) {
+  return head ? spec.head_runtime : type.runtime;
+}
+
+std::string node_stem(const NodeType& type) { return type.name == kHostType ? "worker" : type.name; }
 
 }  // namespace rubato

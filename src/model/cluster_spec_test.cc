@@ -9,7 +9,7 @@
 namespace rubato {
 namespace {
 
-ClusterSpec read(const std::string& text) { return read_cluster_spec(Yaml::parse(text, "c.yaml")); }
+ClusterSpec read(const std::string& text) { return read_cluster_spec(text, "c.yaml"); }
 
 Error refused(const std::string& text) {
   try {
@@ -76,8 +76,8 @@ node_types:
   EXPECT_EQ(spec.max_workers, 4);
   EXPECT_EQ(spec.max_where, "c.yaml:3:28");
   EXPECT_EQ(spec.types.at("a").max_workers, 4);
-  EXPECT_EQ(refused("provider: {type: local}\nmax_workers: 1\nautoscaling: {max_workers: 2}\n").where, "c.yaml:3:28");
-  EXPECT_EQ(refused("provider: {type: local}\nnode_types: {}\navailable_node_types: {}\n").where, "c.yaml:2:13");
+  EXPECT_EQ(refused("provider: {type: local}\nmax_workers: 1\nautoscaling: {max_workers: 2}\n").where, "c.yaml:3:15");
+  EXPECT_EQ(refused("provider: {type: local}\nnode_types: {}\navailable_node_types: {}\n").where, "c.yaml:3:1");
 }
 
 TEST(ClusterSpec, TheDefaultIsOneNodeWithTheMachine) {
@@ -99,14 +99,14 @@ TEST(ClusterSpec, ErrorsPointAtTheWord) {
   const Bad cases[] = {
       {"", "empty", "c.yaml:1:1", "cluster_name"},
       {"provider: {type: aws}\n", "'aws' is not yet supported here", "c.yaml:1:18", "supported: local"},
-      {"provider: {type: local, head_ip: h}\n", "hosts of your own (head_ip) are not yet supported", "c.yaml:1:34", ""},
+      {"provider: {type: local}\nauth: {ssh_user: me}\n", "\"auth.ssh_user\" has no meaning", "c.yaml:2:8", "head_ip"},
       {"provider: {type: local, isolatoin: none}\n", "unknown key \"isolatoin\"", "c.yaml:1:25", "isolation"},
       {"provider: {type: local, isolation: vm}\n", "isolation 'vm'", "c.yaml:1:36", "none or netns"},
-      {"provider: {type: local}\n", "lacks the key \"available_node_types\"", "c.yaml:1:1", ""},
-      {"provider: {type: local}\navailable_node_types: {}\n", "at least one type", "c.yaml:2:23", ""},
-      {"cluster_name: My Lab\nprovider: {type: local}\n", "'My Lab' is not a name", "c.yaml:1:15", "a-z"},
-      {"provider: {type: local}\navailable_node_typs: {a: {}}\n", "lacks the key \"available_node_types\"",
-       "c.yaml:1:1", "available_node_typs"},
+      {"provider: {type: local}\n", "no node types", "c.yaml:1:1", "node_types"},
+      {"provider: {type: local}\navailable_node_types: {}\n", "no node types", "c.yaml:1:1", ""},
+      {"cluster_name: My Lab\nprovider: {type: local}\n", "'My Lab' is not a name", "c.yaml:1:15", "letters"},
+      {"provider: {type: local}\navailable_node_typs: {a: {}}\n", "unknown key \"available_node_typs\"", "c.yaml:2:1",
+       "available_node_types"},
   };
   for (const Bad& bad : cases) {
     const Error error = refused(bad.text);
@@ -119,17 +119,17 @@ TEST(ClusterSpec, ErrorsPointAtTheWord) {
 TEST(ClusterSpec, ErrorsInATypePointAtTheWord) {
   const std::string head = "provider: {type: local}\navailable_node_types:\n  ";
   const Bad cases[] = {
-      {"a: {}", "lacks the key \"resources\"", "c.yaml:3:6", ""},
+      {"a: {}", "needs some resource", "c.yaml:3:6", ""},
       {"a: {resources: {CPU: 1}}", "would never have a node", "c.yaml:3:6", "min_workers"},
       {"a: {resources: {}, min_workers: 1}", "needs some resource", "c.yaml:3:18", ""},
-      {"a: {resources: {CPU: auto}, min_workers: 1}", "'CPU: auto' is not a number", "c.yaml:3:24", "rubato up"},
+      {"a: {resources: {CPU: auto}, min_workers: 1}", "expected a number", "c.yaml:3:24", ""},
       {"a: {resources: {cpu: 1}, min_workers: 1}", "spelled 'CPU'", "c.yaml:3:24", "write CPU"},
       {"a: {resources: {CPU: x}, min_workers: 1}", "expected a number", "c.yaml:3:24", ""},
       {"a: {resources: {memory: 4 elephants}, min_workers: 1}", "not an amount of memory", "c.yaml:3:27", "4GiB"},
       {"a: {resources: {CPU: 1}, min_workers: 3, max_workers: 2}", "min_workers 3 above max_workers 2", "c.yaml:3:57",
        "raise max_workers to 3"},
       {"a: {resources: {CPU: 1}, min_worker: 3}", "unknown key \"min_worker\"", "c.yaml:3:28", "min_workers"},
-      {"A_b: {resources: {CPU: 1}, min_workers: 3}", "'A_b' is not a name", "c.yaml:3:3", ""},
+      {"A/b: {resources: {CPU: 1}, min_workers: 3}", "'A/b' is not a name", "c.yaml:3:3", ""},
       {"a: {resources: {CPU: 1}, min_workers: -1}", "not between 0 and", "c.yaml:3:41", ""},
       {"a: {resources: {CPU: 1}, min_workers: 1, node_config: {x: 1}}", "no meaning", "c.yaml:3:57", ""},
   };
@@ -170,6 +170,95 @@ TEST(ClusterSpec, OnlyWhatMakesANodeChangesItsHash) {
   open.isolation = Isolation::kNone;
   EXPECT_NE(launch_hash(open, small), hash);
   EXPECT_NE(launch_hash(spec, spec.types.at("gpu-big")), hash);
+}
+
+constexpr const char* kHosts = R"(cluster_name: lab
+provider:
+  type: local
+  head_ip: 10.0.0.1
+  worker_ips: [10.0.0.2, 10.0.0.3]
+setup_commands: [echo a]
+head_setup_commands: [echo b]
+)";
+
+TEST(ClusterSpec, HostsAreMachinesWithAHeadAmongThem) {
+  const ClusterSpec spec = read(kHosts);
+  EXPECT_EQ(spec.head_type, "local.cluster.node");
+  const NodeType& type = spec.types.at(spec.head_type);
+  EXPECT_EQ(type.min_workers, 2);
+  EXPECT_TRUE(type.resources.empty());
+  EXPECT_EQ(node_stem(type), "worker");
+  EXPECT_NE(runtime_hash(spec, type, true), runtime_hash(spec, type, false));
+}
+
+TEST(ClusterSpec, HashesSayWhatAChangeTouches) {
+  const ClusterSpec spec = read(kHosts);
+  const NodeType& type = spec.types.at(spec.head_type);
+  const auto hashes = [&](const std::string& text, const std::string& contents = {}) {
+    const ClusterSpec next = read_cluster_spec(text, "c.yaml", contents);
+    const NodeType& now = next.types.at(next.head_type);
+    return std::pair(launch_hash(next, now) != launch_hash(spec, type), now.runtime != type.runtime);
+  };
+  EXPECT_EQ(hashes(kHosts + std::string("max_workers: 1\n")), std::pair(false, false));
+  EXPECT_EQ(hashes(kHosts + std::string("worker_setup_commands: [echo c]\n")), std::pair(false, true));
+  EXPECT_EQ(hashes(kHosts, "other contents"), std::pair(false, true));
+  EXPECT_EQ(hashes(kHosts + std::string("auth: {ssh_user: somebody}\n")), std::pair(true, false));
+}
+
+constexpr const char* kMoney = R"(provider: {type: external, command: [cloud], availability_zone: "z1,z2"}
+autoscaling:
+  max_workers: 9
+  spot: only
+  on_demand_base: 2
+  price_cap: 1.5
+  budget_per_hour: 12
+  budget: 400
+  launch_concurrency: 3
+  consolidate_after: 10m
+head_type: small
+node_types:
+  small: {resources: {CPU: 4}, price_per_hour: 0.2, spot: true, spot_price_per_hour: 0.05, idle_timeout: 30s}
+  plain: {resources: {CPU: 4}}
+)";
+
+TEST(ClusterSpec, KnowsPricesMarketsAndBudgets) {
+  const ClusterSpec spec = read(kMoney);
+  EXPECT_EQ(spec.scaling.spot, SpotPolicy::kOnly);
+  EXPECT_EQ(spec.scaling.on_demand_base, 2);
+  EXPECT_EQ(spec.scaling.price_cap, 1.5);
+  EXPECT_EQ(spec.scaling.budget_per_hour, 12);
+  EXPECT_EQ(spec.scaling.budget, 400);
+  EXPECT_EQ(spec.scaling.budget_where, "c.yaml:7:20");
+  EXPECT_EQ(spec.scaling.launch_concurrency, 3);
+  EXPECT_EQ(spec.scaling.consolidate_after, Duration(10min));
+  EXPECT_EQ(spec.types.at("small").idle_timeout, Duration(30s));
+  const std::vector<Offering> both = {{"z1", Market::kSpot, 0.05},
+                                      {"z1", Market::kOnDemand, 0.2},
+                                      {"z2", Market::kSpot, 0.05},
+                                      {"z2", Market::kOnDemand, 0.2}};
+  EXPECT_EQ(spec.types.at("small").offerings, both);
+  EXPECT_EQ(spec.types.at("plain").offerings.size(), 2u);
+  EXPECT_EQ(cluster_spec_from_json(to_json(spec)), spec);
+}
+
+TEST(ClusterSpec, WithoutAWordThereIsOneOfferingOfUnknownPrice) {
+  const ClusterSpec spec = read(kTwoTypes);
+  EXPECT_TRUE(spec.types.at("small").offerings.empty());
+  EXPECT_EQ(spec.scaling.spot, SpotPolicy::kPrefer);
+  EXPECT_FALSE(spec.scaling.budget_per_hour || spec.scaling.price_cap || spec.scaling.consolidate_after);
+}
+
+TEST(ClusterSpec, RefusesAnUnknownSpotPolicyAndNoLaunchAtAll) {
+  const std::string rest = "\nprovider: {type: local}\nnode_types: {a: {resources: {CPU: 1}, max_workers: 1}}\n";
+  EXPECT_EQ(refused("autoscaling: {spot: maybe}" + rest).hint, "write prefer, only or never");
+  EXPECT_EQ(refused("autoscaling: {launch_concurrency: 0}" + rest).where, "c.yaml:1:35");
+}
+
+TEST(ClusterSpec, SurvivesJson) {
+  for (const char* text : {kTwoTypes, kHosts}) {
+    const ClusterSpec spec = read(text);
+    EXPECT_EQ(cluster_spec_from_json(to_json(spec)), spec);
+  }
 }
 
 }  // namespace

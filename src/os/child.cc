@@ -22,6 +22,25 @@ ExitStatus to_status(const siginfo_t& info) {
   return info.si_code == CLD_EXITED ? ExitStatus{.code = info.si_status} : ExitStatus{.signal = info.si_status};
 }
 
+// write() without SIGPIPE, which would end us; EPIPE says the same.
+ssize_t write_quietly(int fd, const std::string& bytes) {
+  sigset_t pipe, before, pending;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  ::sigpending(&pending);
+  const bool was_pending = sigismember(&pending, SIGPIPE) == 1;
+  ::pthread_sigmask(SIG_BLOCK, &pipe, &before);
+  const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+  const int error = errno;
+  if (written < 0 && error == EPIPE && !was_pending) {
+    const timespec at_once{};
+    ::sigtimedwait(&pipe, nullptr, &at_once);
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = error;
+  return written;
+}
+
 }  // namespace
 
 ChildProcess::ChildProcess(Runtime& runtime, std::shared_ptr<Family> family, Start start)
@@ -35,6 +54,8 @@ ChildProcess::ChildProcess(Runtime& runtime, std::shared_ptr<Family> family, Sta
       output_(runtime),
       out_(runtime.io(), false),
       err_(runtime.io(), true),
+      in_(runtime.io()),
+      input_moved_(runtime),
       look_again_(runtime, [this] {
         if (!status_) look_for_end();
         resume_paused();
@@ -43,6 +64,7 @@ ChildProcess::ChildProcess(Runtime& runtime, std::shared_ptr<Family> family, Sta
   Fd pidfd = open_pidfd(pid_);
   if (pidfd) pidfd_.assign(pidfd.release());  // without one, SIGCHLD tells the end
   watch_end();
+  if (start.in) in_.assign(start.in.release());
   open(out_, std::move(start.out), std::move(start.out_keep));
   open(err_, std::move(start.err), std::move(start.err_keep));
   if (!out_.descriptor.is_open() && !err_.descriptor.is_open()) output_.close();
@@ -66,6 +88,53 @@ void ChildProcess::signal_group(int signal) {
 Task<ExitStatus> ChildProcess::wait() {
   while (!status_) co_await exited_.wait();
   co_return *status_;
+}
+
+Task<void> ChildProcess::write(std::string bytes) {
+  CHECK(!input_closes_);
+  const uint64_t target = input_taken_ + input_.size() + bytes.size();
+  input_ += bytes;
+  bytes.clear();
+  give_input();
+  while (input_taken_ < target && in_.is_open()) co_await input_moved_.wait();
+  if (input_taken_ < target) {
+    throw Error(ErrorCode::kUnavailable, status_ ? "the process has ended" : "the process has closed its input");
+  }
+}
+
+void ChildProcess::close_input() {
+  input_closes_ = true;
+  give_input();
+}
+
+void ChildProcess::give_input() {
+  while (in_.is_open() && !input_waits_ && !input_.empty()) {
+    const ssize_t written = write_quietly(in_.native_handle(), input_);
+    if (written >= 0) {
+      input_.erase(0, static_cast<size_t>(written));
+      input_taken_ += static_cast<uint64_t>(written);
+      input_moved_.notify();
+    } else if (errno == EAGAIN) {
+      input_waits_ = true;
+      in_.async_wait(boost::asio::posix::stream_descriptor::wait_write,
+                     [this, alive = std::weak_ptr<int>(alive_)](const boost::system::error_code& error) {
+                       if (alive.expired()) return;
+                       input_waits_ = false;
+                       if (!error) give_input();
+                     });
+    } else if (errno != EINTR) {
+      end_input();
+    }
+  }
+  if (input_closes_ && input_.empty()) end_input();
+}
+
+void ChildProcess::end_input() {
+  if (!in_.is_open()) return;
+  boost::system::error_code ignored;
+  in_.close(ignored);
+  input_.clear();
+  input_moved_.notify();
 }
 
 void ChildProcess::watch_end() {
@@ -97,6 +166,7 @@ void ChildProcess::ended(const ExitStatus& status) {
   boost::system::error_code ignored;
   pidfd_.close(ignored);
   family_->sweep();
+  end_input();
   // A descendant that escaped the kill may hold the pipes open for ever: take what is there and go.
   take_the_rest(out_);
   take_the_rest(err_);

@@ -24,7 +24,7 @@ class ChildProcess final : public Process {
     pid_t pid = -1;
     bool warm = false;
     std::vector<std::string> tokens;  // process tokens that mark a descendant as belonging to this spawn
-    Fd out, err;                      // our ends of its pipes, non-blocking; empty: none
+    Fd in, out, err;                  // our ends of its pipes, non-blocking; empty: none
     Fd out_keep, err_keep;            // where what comes through them is kept; empty: nowhere
   };
   ChildProcess(Runtime& runtime, std::shared_ptr<Family> family, Start start);
@@ -36,6 +36,8 @@ class ChildProcess final : public Process {
   void signal_group(int signal) override;
   Task<ExitStatus> wait() override;
   Channel<OutputChunk>& output() override { return output_; }
+  Task<void> write(std::string bytes) override;
+  void close_input() override;
 
   const std::vector<std::string>& tokens() const { return tokens_; }
   // Takes the exit status if there is one.
@@ -63,6 +65,8 @@ class ChildProcess final : public Process {
   void close(Stream& stream);
   size_t waiting_bytes();
   void resume_paused();
+  void give_input();
+  void end_input();
 
   std::shared_ptr<Family> family_;
   const pid_t pid_;
@@ -76,6 +80,12 @@ class ChildProcess final : public Process {
   std::deque<size_t> chunk_sizes_;  // of the chunks in output_, oldest first
   size_t waiting_bytes_ = 0;        // their sum
   Stream out_, err_;
+  boost::asio::posix::stream_descriptor in_;
+  std::string input_;          // what the pipe has not taken yet
+  uint64_t input_taken_ = 0;   // bytes that it has taken, ever
+  bool input_closes_ = false;  // once input_ is empty
+  bool input_waits_ = false;   // a handler waits for room in the pipe
+  Event input_moved_;
   Alarm look_again_;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // a handler that finds it gone touches nothing
 };

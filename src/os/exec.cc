@@ -62,6 +62,36 @@ Fd open_keep(const std::string& path) {
   return file;
 }
 
+// Both ends are closed at exec.
+void open_pipe(Fd& reader, Fd& writer) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    throw Error(ErrorCode::kFailed, fmt::format("cannot make a pipe: {}", std::strerror(errno)), "",
+                "raise the limit of open files: ulimit -n");
+  }
+  reader = Fd(ends[0]).above(kChildFds);
+  writer = Fd(ends[1]).above(kChildFds);
+}
+
+Fd open_input(InputSource source, Fd& writer) {
+  switch (source) {
+    case InputSource::kInherit:
+      // A worker's group is in the background of the terminal: reading from it would stop the worker (SIGTTIN)
+      // without a word. End-of-file at once is better; anything but a terminal is inherited, as torchrun does.
+      return ::isatty(0) ? open_file("/dev/null", O_RDONLY) : Fd();
+    case InputSource::kNull:
+      return open_file("/dev/null", O_RDONLY);
+    case InputSource::kPipe: {
+      Fd reader;
+      open_pipe(reader, writer);
+      ::fcntl(writer.get(), F_SETFL, O_NONBLOCK);
+      return reader;
+    }
+  }
+  CHECK(false);
+  return Fd();
+}
+
 Fd open_output(const OutputTarget& target, Fd& reader, Fd& keep) {
   switch (target.kind) {
     case OutputTarget::Kind::kInherit:
@@ -79,15 +109,11 @@ Fd open_output(const OutputTarget& target, Fd& reader, Fd& keep) {
       return file;
     }
     case OutputTarget::Kind::kPipe: {
-      int ends[2];
-      if (::pipe2(ends, O_CLOEXEC) != 0) {
-        throw Error(ErrorCode::kFailed, fmt::format("cannot make a pipe: {}", std::strerror(errno)), "",
-                    "raise the limit of open files: ulimit -n");
-      }
-      reader = Fd(ends[0]).above(kChildFds);
+      Fd writer;
+      open_pipe(reader, writer);
       ::fcntl(reader.get(), F_SETFL, O_NONBLOCK);
       keep = open_keep(target.path);
-      return Fd(ends[1]).above(kChildFds);
+      return writer;
     }
   }
   CHECK(false);
@@ -181,11 +207,9 @@ Error explain(const ExecPlan& plan, const Failure& failure) {
 
 }  // namespace
 
-Stdio open_stdio(const OutputTarget& out, const OutputTarget& err) {
+Stdio open_stdio(InputSource in, const OutputTarget& out, const OutputTarget& err) {
   Stdio result;
-  // A worker's group is in the background of the terminal: reading from it would stop the worker (SIGTTIN) without a
-  // word. End-of-file at once is better; anything but a terminal is inherited, as torchrun does.
-  if (::isatty(0)) result.in = open_file("/dev/null", O_RDONLY);
+  result.in = open_input(in, result.in_writer);
   result.out = open_output(out, result.out_reader, result.out_keep);
   result.err = open_output(err, result.err_reader, result.err_keep);
   return result;
@@ -193,13 +217,8 @@ Stdio open_stdio(const OutputTarget& out, const OutputTarget& err) {
 
 pid_t fork_exec(const ExecPlan& plan) {
   CHECK(!plan.argv.empty());
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
-    throw Error(ErrorCode::kFailed, fmt::format("cannot make a pipe: {}", std::strerror(errno)), "",
-                "raise the limit of open files: ulimit -n");
-  }
-  Fd reader = Fd(ends[0]).above(kChildFds);
-  Fd writer = Fd(ends[1]).above(kChildFds);
+  Fd reader, writer;
+  open_pipe(reader, writer);
 
   Prepared prepared{.plan = &plan, .programs = candidates(plan.argv.front(), plan.env)};
   prepared.program_pointers = pointers(prepared.programs);

@@ -17,12 +17,12 @@ namespace rubato::os {
 // The child's ends of its standard streams (empty: it inherits ours) and our ends of the pipes.
 struct Stdio {
   Fd in, out, err;
-  Fd out_reader, err_reader;  // non-blocking; only for pipes
-  Fd out_keep, err_keep;      // the files that keep what comes through them; locked while anybody may add to them
+  Fd in_writer, out_reader, err_reader;  // non-blocking; only for pipes
+  Fd out_keep, err_keep;  // the files that keep what comes through them; locked while anybody may add to them
 };
 
 // Opens files (appending, with their folders) and pipes. Throws an Error with the path.
-Stdio open_stdio(const OutputTarget& out, const OutputTarget& err);
+Stdio open_stdio(InputSource in, const OutputTarget& out, const OutputTarget& err);
 
 struct ExecPlan {
   std::vector<std::string> argv;  // argv[0] is searched in the PATH of env

@@ -2,6 +2,7 @@
 
 #include <netdb.h>
 
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
@@ -23,7 +24,7 @@ using boost::system::error_code;
 using http_wire::Kept;
 using http_wire::TlsContext;
 using http_wire::Wire;
-using Addresses = std::vector<tcp::endpoint>;
+using Addresses = std::vector<http_wire::Stream::endpoint>;
 
 constexpr size_t kHeaderBytesMax = 64 << 10;
 constexpr size_t kBodyBytesMax = 64 << 20;
@@ -67,6 +68,9 @@ TlsContext make_context(const TlsFiles& files) {
   return context;
 }
 
+// A path is the name of a unix socket: no name of a host begins so.
+bool is_unix(const Endpoint& endpoint) { return endpoint.host.starts_with('/'); }
+
 Addresses look_up(const Endpoint& endpoint) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -82,7 +86,7 @@ Addresses look_up(const Endpoint& endpoint) {
     if (one->ai_addrlen > address.capacity()) continue;
     std::memcpy(address.data(), one->ai_addr, one->ai_addrlen);
     address.resize(one->ai_addrlen);
-    found.push_back(address);
+    found.emplace_back(address);
   }
   ::freeaddrinfo(list);
   return found;
@@ -98,7 +102,7 @@ class Exchange {
         tls_(std::move(tls)),
         request_(std::move(request)),
         deadline_(deadline),
-        where_(to_string(endpoint_)),
+        where_(is_unix(endpoint_) ? endpoint_.host : to_string(endpoint_)),
         files_(tls_.ca + '\n' + tls_.certificate + '\n' + tls_.key),
         peer_(where_ + (tls_.use_tls ? "\n" + files_ : "")) {}
   Exchange(const Exchange&) = delete;
@@ -131,7 +135,7 @@ class Exchange {
   using Parser = http::response_parser<http::string_body>;
 
   [[noreturn]] void fail(const std::string& why, std::string hint) const {
-    const std::string scheme = tls_.use_tls ? "https://" : "http://";
+    const std::string scheme = is_unix(endpoint_) ? "unix:" : tls_.use_tls ? "https://" : "http://";
     throw Error(ErrorCode::kUnavailable, request_.method + " " + scheme + where_ + request_.target + ": " + why, where_,
                 std::move(hint));
   }
@@ -170,12 +174,13 @@ class Exchange {
       error_code error = co_await wire_->connect(addresses[i], until);
       std::string phase = "connecting";
       if (!error && context) {
-        error = co_await wire_->handshake(endpoint_.host, until);
+        std::string name = is_unix(endpoint_) ? "localhost" : endpoint_.host;
+        error = co_await wire_->handshake(std::move(name), until);
         phase = "agreeing on TLS";
       }
       if (!error) co_return;
       if (!tried.empty()) tried += "; ";
-      if (addresses.size() > 1) tried += addresses[i].address().to_string() + ": ";
+      if (addresses.size() > 1) tried += address_words(addresses[i]) + ": ";
       tried += words(error, phase);
       advice = hint(error);
     }
@@ -196,10 +201,29 @@ class Exchange {
     co_return *made;
   }
 
+  static std::string address_words(const http_wire::Stream::endpoint& address) {
+    tcp::endpoint plain;
+    std::memcpy(plain.data(), address.data(), address.size());
+    plain.resize(address.size());
+    return plain.address().to_string();
+  }
+
   Task<Addresses> resolve() {
+    if (is_unix(endpoint_)) {
+      sockaddr_un path{};
+      if (endpoint_.host.size() >= sizeof path.sun_path)
+        fail("the path of the socket is too long", "use a shorter one");
+      Addresses only;
+      only.emplace_back(asio::local::stream_protocol::endpoint(endpoint_.host));
+      co_return only;
+    }
     error_code error;
     const asio::ip::address literal = asio::ip::make_address(endpoint_.host, error);
-    if (!error) co_return Addresses{tcp::endpoint(literal, endpoint_.port)};
+    if (!error) {
+      Addresses only;
+      only.emplace_back(tcp::endpoint(literal, endpoint_.port));
+      co_return only;
+    }
     std::function<Addresses()> work = [endpoint = endpoint_] { return look_up(endpoint); };
     Task<Addresses> lookup = runtime_.offload(std::move(work));
     std::string why;
@@ -221,7 +245,8 @@ class Exchange {
     bool well_formed =
         clean(request_.method, false) && clean(request_.target, false) && request_.target.starts_with('/');
     std::string text = request_.method + " " + request_.target + " HTTP/1.1\r\n";
-    std::map<std::string, std::string> headers{{"host", where_}, {"user-agent", "rubato"}};
+    std::map<std::string, std::string> headers{{"host", is_unix(endpoint_) ? "localhost" : where_},
+                                               {"user-agent", "rubato"}};
     for (const auto& [name, value] : request_.headers) {
       well_formed = well_formed && clean(name, false) && clean(value, true);
       headers[to_lower(name)] = value;

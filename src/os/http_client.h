@@ -1,4 +1,6 @@
 // http_client: one HTTP/1.1 exchange with another's server, over TCP or TLS. RealNetwork forwards to it.
+// An endpoint whose host is a path ("/run/x.sock") is a unix socket; its server's certificate, if any, says
+// "localhost".
 //
 // Every address of the name is tried, each with its share of the time that is left. A server's certificate must be
 // signed by tls.ca (or by the system's roots) and carry the endpoint's name; TLS is 1.2 or newer.

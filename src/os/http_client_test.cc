@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
+#include <sys/un.h>
 
 #include <atomic>
 #include <functional>
@@ -148,6 +149,37 @@ Outcome call(Runtime& runtime, const Endpoint& endpoint, HttpRequest request, Du
   Outcome outcome;
   runtime.run(call_into(runtime, endpoint, tls, std::move(request), patience, outcome));
   return outcome;
+}
+
+TEST(HttpClient, TalksOverAUnixSocket) {
+  const std::string path = "/tmp/rubato-http-test." + std::to_string(::getpid());
+  ::unlink(path.c_str());
+  const int listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  CHECK(::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 && ::listen(listener, 4) == 0);
+  std::thread server([listener] {
+    Peer peer(::accept(listener, nullptr, nullptr), nullptr);
+    peer.answer(peer.read_request());
+  });
+  Outcome outcome;
+  {
+    Runtime runtime;
+    runtime.run(call_into(runtime, Endpoint{path, 0}, {}, request_for("GET"), kLong, outcome));
+  }
+  server.join();
+  ::close(listener);
+  ::unlink(path.c_str());
+  ASSERT_FALSE(outcome.error) << outcome.error->message;
+  EXPECT_NE(outcome.response.body.find("GET /path?q=1 HTTP/1.1"), std::string::npos);
+  EXPECT_NE(outcome.response.body.find("host: localhost"), std::string::npos);
+  Outcome refused;
+  Runtime runtime;
+  runtime.run(call_into(runtime, Endpoint{path, 0}, {}, request_for("GET"), kLong, refused));
+  ASSERT_TRUE(refused.error);
+  EXPECT_EQ(refused.error->code, ErrorCode::kUnavailable);
+  EXPECT_NE(refused.error->message.find(path), std::string::npos);
 }
 
 TEST(HttpClient, SendsTheRequestAndReadsTheAnswer) {

@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl.hpp>
 #include <boost/asio/write.hpp>
@@ -25,14 +26,15 @@ namespace ssl = boost::asio::ssl;
 using asio::ip::tcp;
 using boost::system::error_code;
 using TlsContext = std::shared_ptr<ssl::context>;
+using Stream = asio::generic::stream_protocol;  // what TCP and unix sockets have in common
 
 constexpr size_t kReadBytes = 64 << 10;
 // Shorter than the idle time-outs of load balancers and NAT (60 s and more), so that a kept connection is seldom dead.
 constexpr Duration kKeptFor = 30s;
 constexpr size_t kKeptPerEndpoint = 4;
 
-// One TCP or TLS connection with at most one step under way. It is all that a handler touches, and each handler holds
-// it: the coroutine that waits for a step may be destroyed at any time.
+// One connection over TCP or a unix socket, plain or TLS, with at most one step under way. It is all that a handler
+// touches, and each handler holds it: the coroutine that waits for a step may be destroyed at any time.
 class Wire : public std::enable_shared_from_this<Wire> {
  public:
   Wire(Runtime& runtime, TlsContext context)
@@ -45,7 +47,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
     socket_.close(ignored);
   }
 
-  Task<error_code> connect(tcp::endpoint to, Instant deadline) {
+  Task<error_code> connect(Stream::endpoint to, Instant deadline) {
     error_code error;
     socket_.open(to.protocol(), error);
     if (error) co_return error;
@@ -147,9 +149,9 @@ class Wire : public std::enable_shared_from_this<Wire> {
 
   Runtime& runtime_;
   Event stepped_;
-  tcp::socket socket_;
+  Stream::socket socket_;
   TlsContext context_;
-  std::optional<ssl::stream<tcp::socket&>> tls_;
+  std::optional<ssl::stream<Stream::socket&>> tls_;
   std::string out_;
   bool pending_ = false;
   error_code error_;

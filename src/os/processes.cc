@@ -8,7 +8,7 @@ namespace rubato::os {
 RealProcesses::RealProcesses(Runtime& runtime) : runtime_(runtime), family_(std::make_shared<Family>(runtime)) {}
 
 std::unique_ptr<Process> RealProcesses::spawn(const SpawnSpec& spec) {
-  Stdio stdio = open_stdio(spec.out, spec.err);
+  Stdio stdio = open_stdio(spec.in, spec.out, spec.err);
   if (spec.warm && zygote_) {
     std::unique_ptr<Process> worker = spawn_warm(spec, stdio);
     if (worker) return worker;
@@ -19,6 +19,7 @@ std::unique_ptr<Process> RealProcesses::spawn(const SpawnSpec& spec) {
   plan.out = stdio.out.get();
   plan.err = stdio.err.get();
   ChildProcess::Start start{.pid = fork_exec(plan), .warm = false, .tokens = {token}};
+  start.in = std::move(stdio.in_writer);
   start.out = std::move(stdio.out_reader);
   start.err = std::move(stdio.err_reader);
   start.out_keep = std::move(stdio.out_keep);
@@ -34,6 +35,7 @@ std::unique_ptr<Process> RealProcesses::spawn_warm(const SpawnSpec& spec, Stdio&
   if (!worker) return nullptr;
   // A descendant that never execs shows the environment of the interpreter it was forked from.
   ChildProcess::Start start{.pid = worker->pid, .warm = true, .tokens = {token, zygote_->token()}};
+  start.in = std::move(stdio.in_writer);
   start.out = std::move(stdio.out_reader);
   start.err = std::move(stdio.err_reader);
   start.out_keep = std::move(stdio.out_keep);

@@ -166,6 +166,68 @@ TEST_F(RealProcessesTest, SaysWhyAProgramCannotRun) {
   EXPECT_TRUE(message({"/bin/true"}, "/no/such").starts_with("cannot enter the folder '/no/such': No such file"));
 }
 
+Task<int> feed(Process& process, std::vector<std::string> parts, Finished& finished, std::string& problem) {
+  try {
+    for (const std::string& part : parts) co_await process.write(part);
+    process.close_input();
+  } catch (const Error& error) {
+    problem = error.message;
+  }
+  while (std::optional<OutputChunk> chunk = co_await process.output().pop()) finished.out += chunk->bytes;
+  finished.status = co_await process.wait();
+  co_return 0;
+}
+
+Task<int> try_to_write(Process& process, std::string& problem) {
+  try {
+    co_await process.write("x");
+  } catch (const Error& error) {
+    problem = error.message;
+  }
+  co_return 0;
+}
+
+TEST_F(RealProcessesTest, GivesAProcessWhatIsWrittenAndThenTheEnd) {
+  SpawnSpec spec = spec_of({"sha256sum"});
+  spec.in = InputSource::kPipe;
+  Finished finished;
+  std::string problem;
+  std::unique_ptr<Process> process = processes.spawn(spec);
+  // More than a pipe holds: the writer waits for room.
+  runtime.run(feed(*process, {std::string(3'000'000, 'a'), std::string(1, 'b')}, finished, problem));
+  const Finished expected = run(shell("{ head -c 3000000 /dev/zero | tr '\\0' a; printf b; } | sha256sum"));
+  EXPECT_EQ(finished.out, expected.out);
+  EXPECT_TRUE(finished.status.ok());
+  EXPECT_EQ(problem, "");
+}
+
+TEST_F(RealProcessesTest, SaysThatAProcessDoesNotReadAnyMore) {
+  SpawnSpec deaf = shell("exec 0<&-; echo deaf; sleep 600");
+  deaf.in = InputSource::kPipe;
+  std::unique_ptr<Process> process = processes.spawn(deaf);
+  ASSERT_TRUE(turn_until([&] { return process->output().size() > 0; }));
+  std::string problem;
+  const auto attempt = [&](Process& to) {
+    problem.clear();
+    runtime.run(try_to_write(to, problem));
+  };
+  attempt(*process);
+  EXPECT_EQ(problem, "the process has closed its input");
+
+  SpawnSpec brief = shell("exit 0");
+  brief.in = InputSource::kPipe;
+  process = processes.spawn(brief);
+  finish(*process);
+  attempt(*process);
+  EXPECT_EQ(problem, "the process has ended");
+}
+
+TEST_F(RealProcessesTest, GivesNoInputWhenNoneIsWanted) {
+  SpawnSpec spec = shell("cat; echo end");
+  spec.in = InputSource::kNull;
+  EXPECT_EQ(run(spec).out, "end\n");
+}
+
 TEST_F(RealProcessesTest, LeadsItsOwnGroupWithDefaultSignals) {
   ::signal(SIGPIPE, SIG_IGN);
   sigset_t blocked;

@@ -109,6 +109,15 @@ std::string read_line() {
   return line;
 }
 
+std::string read_input() {
+  std::string text;
+  char block[64 * 1024];
+  for (size_t n = std::fread(block, 1, sizeof block, stdin); n > 0; n = std::fread(block, 1, sizeof block, stdin)) {
+    text.append(block, n);
+  }
+  return text;
+}
+
 std::deque<std::string> take_keys(std::string& bytes, bool all) {
   std::deque<std::string> keys;
   while (!bytes.empty()) {

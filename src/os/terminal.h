@@ -16,6 +16,9 @@ size_t terminal_width(int fd);
 // One line from standard input without its end; empty at the end of the input.
 std::string read_line();
 
+// Standard input up to its end.
+std::string read_input();
+
 // Takes the keys that are whole out of `bytes`: "a", "ü", "enter", "esc", "up", "page-down", "ctrl-d", "backspace".
 // With `all`, no more bytes will come soon: a lone escape is then the key of that name.
 std::deque<std::string> take_keys(std::string& bytes, bool all);

@@ -1,9 +1,12 @@
 // Board: the free room of a cluster while a decision is being made.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cluster/state.h"
@@ -38,18 +41,28 @@ class Board {
   TypeCount count(const std::string& type) const;
 
  private:
-  // Nodes by how many workers of one size fit there.
+  // Nodes are numbered in the order of their ids, resources in that of their names: thousands of nodes are looked
+  // through at each decision, so nothing is allocated for one of them.
   struct Shape {
-    std::set<std::pair<int64_t, NodeId>> nodes;
-    std::map<NodeId, int64_t> fits;
+    std::vector<std::pair<size_t, int64_t>> needs;     // by number of the resource
+    bool possible = true;                              // some node has each of them
+    std::vector<int64_t> fits;                         // by node: how many workers of this size
+    std::map<int64_t, std::vector<uint32_t>> by_fits;  // above zero; nodes in order
     int64_t capacity = 0;
   };
   Shape& shape(const Resources& each);
-  void change(const NodeId& node, const Resources& amount, bool taking);
+  int64_t fits_on(const Shape& shape, uint32_t node) const;
+  std::optional<uint32_t> number_of(const NodeId& node) const;
+  const NodeId& id_of(uint32_t node) const { return nodes_[node]->id; }
+  void change(uint32_t node, const Resources& amount, bool taking);
   void seat(const NodeId& node, int count, std::vector<cluster::Seat>& seats) const;
+  void take_seats(const cluster::State& state, bool with_leaving);
+  int64_t& room(uint32_t node, size_t resource) { return free_[node * names_.size() + resource]; }
 
   const cluster::State& state_;
-  std::map<NodeId, Resources> free_;
+  std::vector<std::string> names_;
+  std::vector<const cluster::Node*> nodes_;  // usable ones
+  std::vector<int64_t> free_;
   std::map<Resources, Shape> shapes_;
   std::map<std::string, TypeCount> counts_;
 };

@@ -74,15 +74,14 @@ void add_node_limits(const State& state, const Resources& each, const Board& boa
           fmt::format("the {} of type '{}' come{} up", coming == 1 ? "node" : "nodes", name, coming == 1 ? "s" : ""));
     } else if (up < type.max_workers) {
       reasons.against.push_back(
-          {fmt::format("type '{}' has {} (min_workers {})", name, count(up, "node"), type.min_workers),
-           type.min_where});
-      reasons.changes.push_back(fmt::format("min_workers of '{}' is raised (up to {}), then: {}", name,
-                                            type.max_workers, up_with(type.min_where)));
+          {fmt::format("type '{}' has {}, and may have {}", name, count(up, "node"), type.max_workers),
+           type.max_where});
+      reasons.changes.push_back(
+          fmt::format("more nodes of '{}' are launched; what holds them up: rubato why --last", name));
     } else {
       reasons.against.push_back(
           {fmt::format("type '{}' is at its limit of {}", name, count(type.max_workers, "node")), type.max_where});
-      reasons.changes.push_back(
-          fmt::format("max_workers and min_workers of '{}' are raised, then: {}", name, up_with(type.max_where)));
+      reasons.changes.push_back(fmt::format("max_workers of '{}' is raised, then: {}", name, up_with(type.max_where)));
     }
   }
 }

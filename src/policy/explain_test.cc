@@ -45,13 +45,13 @@ TEST(Explain, MoreNodesThanTheClusterMayHaveNamesItsLimit) {
   EXPECT_EQ(result.against(fits), "the nodes that are up hold 4 of 12 workers");
 }
 
-TEST(Explain, MoreNodesThanThereAreNamesMinWorkers) {
+TEST(Explain, MoreNodesThanThereAreAreForTheAutoscaler) {
   History history = nodes_of(2, 4);
   const JobId job = history.submit(10, 10);
   const Reasons reasons = place_now(history).held.at(job).reasons;
   ASSERT_EQ(reasons.against.size(), 2u);
-  EXPECT_EQ(reasons.against[1], obstacle("type 'n' has 2 nodes (min_workers 2)", "cluster.yaml:6:18"));
-  EXPECT_EQ(reasons.changes.at(0), "min_workers of 'n' is raised (up to 100), then: rubato up cluster.yaml");
+  EXPECT_EQ(reasons.against[1], obstacle("type 'n' has 2 nodes, and may have 100", "cluster.yaml:7:18"));
+  EXPECT_EQ(reasons.changes.at(0), "more nodes of 'n' are launched; what holds them up: rubato why --last");
 }
 
 TEST(Explain, SaysThatNodesAreComing) {
@@ -89,7 +89,7 @@ TEST(Explain, AGrownJobKnowsWhyItHasNoMore) {
   const JobId job = history.submit(1, 8);
   const Reasons reasons = place_now(history).placed.at(job).reasons;
   EXPECT_EQ(reasons.against.at(0).text, "no room for more than 4 workers");
-  EXPECT_EQ(reasons.against.at(1).where, "cluster.yaml:6:18");
+  EXPECT_EQ(reasons.against.at(1).where, "cluster.yaml:7:18");
   const JobId all = history.submit(2, 2);
   history.configure({node_type("n", cpus(4), 1, 1)});
   EXPECT_TRUE(place_now(history).placed.at(all).reasons.against.empty());

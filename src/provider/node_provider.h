@@ -1,6 +1,8 @@
 // NodeProvider: makes and removes what nodes are: processes here, machines elsewhere.
 #pragma once
 
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "core/task.h"
@@ -14,7 +16,15 @@ struct NodeOrder {
   NodeId node;
   NodeType type;
   Isolation isolation = Isolation::kNone;
-  Endpoint head;  // where its agent reports to
+  Endpoint head;              // where its agent reports to
+  bool of_head = false;       // the head's own machine
+  std::string runtime;        // what is to be on it; a node that has it is not set up again
+  Offering offering;          // zone and market, where there is a choice
+  std::string text;           // the cluster file: how it is reached and set up
+  bool restart = false;       // start its agent anew though it runs
+  bool keep_running = false;  // put the runtime there beside its agent and workers
+  // Told as each step begins: "reachable", "files", "initialization", "setup", "agent".
+  std::function<void(std::string step, std::string detail)> on_step;
 };
 
 // Each call may be repeated after a crash of the caller: it then finishes what was begun.
@@ -22,8 +32,10 @@ class NodeProvider {
  public:
   virtual ~NodeProvider() = default;
 
-  // Returns when its agent has been started; nothing happens when it runs already. Throws kUsage when it can never
-  // work (the file asks for what this machine has not), kUnavailable when trying again may help.
+  // Returns when the node has the order's runtime and its agent has been started; nothing happens when it is so
+  // already. Throws kUsage when it can never
+  // work (the file asks for what this machine has not), kUnavailable when trying again may help, kNoCapacity, kQuota or kAuth when
+  // such a machine cannot be had.
   virtual Task<void> create(NodeOrder order) = 0;
 
   // Returns when nothing of it is left; at once when there is no such node.

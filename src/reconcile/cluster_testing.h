@@ -226,6 +226,15 @@ class FakeCluster {
     happen({History::joined(node, agent.id.value, first ? type->second.resources : known.resources)});
   }
 
+  void end_agent(const NodeId& node) {
+    if (agents.contains(node)) {
+      for (const auto& [job, part] : agents.at(node).parts) EXPECT_EQ(part.live, 0) << "ended under workers";
+    }
+    agents.erase(node);
+    dead.erase(node);
+    forget(observed, node);
+  }
+
   void provider_choices(std::vector<std::function<void()>>& choices) {
     for (const auto& [id, node] : state.nodes) {
       const NodeId node_id = id;
@@ -238,19 +247,19 @@ class FakeCluster {
       } else if (node.phase == NodePhase::kRequested) {
         choices.emplace_back([this, node_id] {
           if (random.chance(create_failure_rate)) return happen({NodeFailed{node_id, "no machine"}});
-          happen({NodeCreated{node_id}});
+          end_agent(node_id);  // of before an update
+          happen({NodeStepped{node_id, "agent", ""}, NodeCreated{node_id, state.nodes.at(node_id).runtime}});
         });
       } else if (node.phase == NodePhase::kStarting) {
         choices.emplace_back([this, node_id] { join(node_id); });
       } else if (node.phase == NodePhase::kRemoving) {
         choices.emplace_back([this, node_id] {
-          if (agents.contains(node_id)) {
-            for (const auto& [job, part] : agents.at(node_id).parts) EXPECT_EQ(part.live, 0) << "removed under workers";
-          }
-          agents.erase(node_id);
-          dead.erase(node_id);
-          forget(observed, node_id);
+          end_agent(node_id);
           happen({NodeGone{node_id}});
+        });
+      } else if (!node.refreshing.empty()) {
+        choices.emplace_back([this, node_id, runtime = node.refreshing] {
+          happen({NodeRefreshed{node_id, runtime, random.chance(create_failure_rate) ? "no network" : ""}});
         });
       }
     }

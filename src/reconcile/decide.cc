@@ -5,6 +5,7 @@
 #include "cluster/apply.h"
 #include "core/error.h"
 #include "policy/place.h"
+#include "reconcile/autoscale.h"
 #include "reconcile/jobs.h"
 #include "reconcile/nodes.h"
 
@@ -41,6 +42,9 @@ Decision decide(cluster::State& state, const cluster::Observed& observed, std::v
     commit(state, advance_nodes(state, now, decision.wake), now, decision);
     commit(state, advance_jobs(state, observed, now, decision.wake), now, decision);
     commit(state, policy::place(state, observed, now, decision.wake), now, decision);
+    if (decision.records.size() > before) continue;
+    // What jobs could not get is known now.
+    commit(state, advance_scale_when_due(state, now, decision.wake), now, decision);
     if (decision.records.size() == before) return decision;
   }
 }

@@ -17,7 +17,18 @@ ClusterSpec random_cluster(Random& random) {
       node_type("big", cpus(4 + static_cast<double>(random.below(2)), 0, 2), static_cast<int>(random.below(3)), 4),
       node_type("small", cpus(2), static_cast<int>(1 + random.below(5)), 8)};
   if (random.chance(0.2)) types.pop_back();
-  return cluster_of(types);
+  // Half of them are machines, with files and commands that change now and then.
+  ClusterSpec spec = cluster_of(types);
+  if (random.chance(0.5)) {
+    spec.head_type = types.front().name;
+    spec.head_runtime = random.chance(0.5) ? "head-a" : "head-b";
+    for (auto& [name, type] : spec.types) type.runtime = random.chance(0.5) ? "a" : "b";
+  }
+  return spec;
+}
+
+ClusterConfigured random_configuration(Random& random) {
+  return ClusterConfigured{random_cluster(random), "text", random.chance(0.3), random.chance(0.2)};
 }
 
 JobSpec random_job(Random& random) {
@@ -62,7 +73,7 @@ void restart_head(FakeCluster& cluster) {
   ASSERT_EQ(encode_snapshot(part), encode_snapshot(cluster.state));
   cluster.restart_head(std::move(part));
   // It was shut down before: who starts a head again says what for.
-  if (!cluster.state.spec) cluster.happen({ClusterConfigured{random_cluster(cluster.random), "text"}});
+  if (!cluster.state.spec) cluster.happen({random_configuration(cluster.random)});
 }
 
 void fault(FakeCluster& cluster) {
@@ -73,12 +84,18 @@ void fault(FakeCluster& cluster) {
   } else if (dice < 45) {
     stop_some_job(cluster);
   } else if (dice < 50) {
-    cluster.happen({ClusterConfigured{random_cluster(random), "text"}});
+    cluster.happen({random_configuration(random)});
   } else if (dice < 51) {
     cluster.happen({ShutdownRequested{}});
   } else if (dice < 56) {
     restart_head(cluster);
-  } else if (dice < 60) {
+  } else if (dice < 57) {
+    cluster.happen({StrayFound{NodeId{"stray-1"}}});
+  } else if (dice < 59) {
+    ResourcesRequested request;
+    if (random.chance(0.5)) request.bundles.push_back({cpus(1), static_cast<int64_t>(1 + random.below(20))});
+    cluster.happen({request});
+  } else if (dice < 62) {
     // Everybody is slow: seats are late, jobs starve, timeouts pass.
     cluster.now = later(cluster.now, std::chrono::seconds(random.below(900)));
     cluster.happen({});
@@ -140,7 +157,7 @@ void run_one(uint64_t seed) {
   cluster.failure_rate = cluster.random.chance(0.5) ? 0.3 : 0;
   cluster.create_failure_rate = cluster.random.chance(0.3) ? 0.2 : 0;
   cluster.ends_rate = 0.05;
-  cluster.happen({HeadStarted{1, "test", 1}, ClusterConfigured{random_cluster(cluster.random), "text"}});
+  cluster.happen({HeadStarted{1, "test", 1}, random_configuration(cluster.random)});
   const double faults = cluster.random.unit() * 0.25;
   for (int i = 0; i < 250 && !::testing::Test::HasFailure(); ++i) {
     if (cluster.random.chance(faults)) fault(cluster);
@@ -150,7 +167,7 @@ void run_one(uint64_t seed) {
   if (::testing::Test::HasFailure()) return;
 
   // Faults stop: all that can end, ends.
-  if (cluster.state.shutting_down) cluster.happen({ClusterConfigured{random_cluster(cluster.random), "text"}});
+  if (cluster.state.shutting_down) cluster.happen({random_configuration(cluster.random)});
   cluster.failure_rate = cluster.create_failure_rate = 0;
   cluster.ends_rate = 0.5;
   const WallTime end = later(cluster.now, 1h);

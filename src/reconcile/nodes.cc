@@ -12,8 +12,10 @@ using cluster::Node;
 using cluster::NodeDraining;
 using cluster::NodeLost;
 using cluster::NodePhase;
+using cluster::NodeRefreshing;
 using cluster::NodeRemoving;
 using cluster::NodeRequested;
+using cluster::NodeUpdating;
 using cluster::State;
 using cluster::Wake;
 
@@ -27,14 +29,42 @@ bool is_idle(const State& state, const NodeId& node) { return !state.jobs_on.con
 
 // A node that is no longer wanted: one with workers drains first.
 Event dismiss(const State& state, const Node& node, const std::string& why) {
-  if (node.phase == NodePhase::kUp && !is_idle(state, node.id)) return NodeDraining{node.id, why};
+  const bool works = node.phase == NodePhase::kUp || node.phase == NodePhase::kDraining;
+  if (works && !is_idle(state, node.id)) return NodeDraining{node.id, why};
   return NodeRemoving{node.id, why};
+}
+
+// Empty when its type is not wanted any more: such a node goes.
+std::string wanted_runtime(const State& state, const Node& node) {
+  if (!state.spec) return "";
+  const auto type = state.spec->types.find(node.type);
+  return type == state.spec->types.end() ? "" : runtime_hash(*state.spec, type->second, node.head);
+}
+
+// What is to be done with a node whose machine is right and whose files, commands or container are not.
+std::optional<Event> update(const State& state, const Node& node) {
+  const std::string wanted = wanted_runtime(state, node);
+  if (node.runtime == wanted && !node.restart) return std::nullopt;
+  const std::string why = node.runtime == wanted ? "a restart was asked for" : "its files or commands have changed";
+  if (node.phase != NodePhase::kUp) {
+    // Whatever was begun for the older one is begun anew.
+    return node.runtime == wanted ? std::nullopt : std::optional<Event>(NodeUpdating{node.id, wanted, why});
+  }
+  if (state.no_restart) {
+    if (node.runtime == wanted || node.refreshing == wanted) return std::nullopt;
+    return NodeRefreshing{node.id, wanted};
+  }
+  if (is_idle(state, node.id)) return NodeUpdating{node.id, wanted, why};
+  return NodeDraining{node.id, why, true};
 }
 
 // The steps that a single node takes whatever is wanted.
 std::optional<Event> advance_node(const State& state, const Node& node, WallTime now, Wake& wake) {
   if (node.phase == NodePhase::kLost) return NodeRemoving{node.id, node.reason};
-  if (node.phase == NodePhase::kDraining && is_idle(state, node.id)) return NodeRemoving{node.id, node.reason};
+  if (node.phase == NodePhase::kDraining && is_idle(state, node.id)) {
+    if (!node.update || state.shutting_down) return NodeRemoving{node.id, node.reason};
+    return NodeUpdating{node.id, wanted_runtime(state, node), node.reason};
+  }
   if (node.phase == NodePhase::kStarting) {
     const WallTime deadline = later(node.since, kJoinMax);
     if (now >= deadline)
@@ -47,43 +77,86 @@ std::optional<Event> advance_node(const State& state, const Node& node, WallTime
 std::vector<const Node*> of_type(const State& state, const std::string& type, const std::string& hash) {
   std::vector<const Node*> nodes;
   for (const auto& [id, node] : state.nodes) {
-    if (node.type == type && node.hash == hash && coming_or_up(node)) nodes.push_back(&node);
+    const bool there = coming_or_up(node) || (node.phase == NodePhase::kDraining && node.update);
+    if (!node.head && node.type == type && node.hash == hash && there) nodes.push_back(&node);
   }
   return nodes;
 }
 
-void reconcile_type(const State& state, const NodeType& type, WallTime now, Wake& wake, std::vector<Event>& events) {
-  const std::string hash = launch_hash(*state.spec, type);
-  std::vector<const Node*> nodes = of_type(state, type.name, hash);
+bool backs_off(const State& state, const std::string& type, WallTime now, Wake& wake) {
+  const auto health = state.health.find(type);
+  if (health == state.health.end() || health->second.failures == 0 || now >= health->second.not_before) return false;
+  wake.by(health->second.not_before);
+  return true;
+}
+
+void reconcile_head(const State& state, WallTime now, Wake& wake, std::vector<Event>& events) {
+  const auto type = state.spec->types.find(state.spec->head_type);
+  if (type == state.spec->types.end() || state.nodes.contains(NodeId{kHeadNode})) return;
+  if (backs_off(state, type->first, now, wake)) return;
+  NodeRequested request;
+  request.node = NodeId{kHeadNode};
+  request.type = type->first;
+  request.hash = launch_hash(*state.spec, type->second);
+  request.runtime = state.spec->head_runtime;
+  request.head = true;
+  request.why = "the head's machine is a node too";
+  events.emplace_back(std::move(request));
+}
+
+// A file may allow fewer than there are: of `nodes`, the idle and youngest go first.
+void keep_at_most(const State& state, std::vector<const Node*> nodes, int most, const std::string& why,
+                  std::set<NodeId>& leaving, std::vector<Event>& events) {
+  std::erase_if(nodes, [&](const Node* node) { return leaving.contains(node->id); });
   const int have = static_cast<int>(nodes.size());
-  // Until machines are added for demand, min_workers is how many there are.
-  if (have > type.min_workers) {
-    // The youngest idle ones go first.
-    std::ranges::sort(nodes, {}, [&](const Node* node) {
-      return std::tuple(!is_idle(state, node->id), -node->requested.time_since_epoch().count(), node->id);
-    });
-    for (int i = 0; i < have - type.min_workers; ++i) {
-      events.push_back(dismiss(state, *nodes[static_cast<size_t>(i)],
-                               fmt::format("min_workers of '{}' is {} now", type.name, type.min_workers)));
+  if (have <= most) return;
+  std::ranges::sort(nodes, {}, [&](const Node* node) {
+    return std::tuple(!is_idle(state, node->id), -node->requested.time_since_epoch().count(), node->id);
+  });
+  for (int i = 0; i < have - most; ++i) {
+    const Node& node = *nodes[static_cast<size_t>(i)];
+    leaving.insert(node.id);
+    events.push_back(dismiss(state, node, why));
+  }
+}
+
+// Whether there are so many nodes, in whatever phase, that a limit could be passed: asked at each decision.
+bool may_pass_limits(const State& state) {
+  if (state.nodes.size() > static_cast<size_t>(state.spec->max_workers)) return true;
+  std::map<std::string_view, int> of_type;
+  int* count = nullptr;
+  std::string_view counted;
+  for (const auto& [id, node] : state.nodes) {
+    if (!count || counted != node.type) {  // nodes of a type stand together
+      counted = node.type;
+      count = &of_type[counted];
     }
-    return;
+    ++*count;
   }
-  if (have == type.min_workers) return;
-  const auto health = state.health.find(type.name);
-  if (health != state.health.end() && health->second.failures > 0 && now < health->second.not_before) {
-    wake.by(health->second.not_before);
-    return;
+  return std::ranges::any_of(state.spec->types,
+                             [&](const auto& type) { return of_type[type.first] > type.second.max_workers; });
+}
+
+void keep_limits(const State& state, std::set<NodeId>& leaving, std::vector<Event>& events) {
+  if (!may_pass_limits(state)) return;
+  std::vector<const Node*> all;
+  for (const auto& [name, type] : state.spec->types) {
+    const std::vector<const Node*> nodes = of_type(state, name, launch_hash(*state.spec, type));
+    all.insert(all.end(), nodes.begin(), nodes.end());
+    keep_at_most(state, nodes, type.max_workers, fmt::format("max_workers of '{}' is {} now", name, type.max_workers),
+                 leaving, events);
   }
-  const auto counter = state.next_node.find(type.name);
-  uint64_t next = counter == state.next_node.end() ? 0 : counter->second;
-  for (int i = have; i < type.min_workers; ++i) {
-    NodeRequested request;
-    request.node = NodeId{fmt::format("{}-{}", type.name, ++next)};
-    request.type = type.name;
-    request.hash = hash;
-    request.why = fmt::format("min_workers of '{}' is {}", type.name, type.min_workers);
-    events.emplace_back(std::move(request));
-  }
+  keep_at_most(state, std::move(all), state.spec->max_workers,
+               fmt::format("max_workers is {} now", state.spec->max_workers), leaving, events);
+}
+
+int to_update(const State& state, const ClusterSpec& next, const NodeType& type) {
+  const std::string hash = launch_hash(next, type);
+  return static_cast<int>(std::ranges::count_if(state.nodes, [&](const auto& entry) {
+    const Node& node = entry.second;
+    return node.type == type.name && node.hash == hash && coming_or_up(node) &&
+           node.runtime != runtime_hash(next, type, node.head);
+  }));
 }
 
 }  // namespace
@@ -98,19 +171,31 @@ std::vector<Event> advance_nodes(const State& state, WallTime now, Wake& wake) {
     }
   }
   if (!state.spec) return events;
+  auto type = state.spec->types.end();
+  std::string hash;  // of that type
   for (const auto& [id, node] : state.nodes) {
-    if (touched.contains(id) || !coming_or_up(node)) continue;
-    const auto type = state.spec->types.find(node.type);
+    if (!coming_or_up(node) || touched.contains(id)) continue;
+    if (type == state.spec->types.end() || type->first != node.type) {
+      type = state.spec->types.find(node.type);
+      if (type != state.spec->types.end()) hash = launch_hash(*state.spec, type->second);
+    }
+    const size_t before = events.size();
     if (state.shutting_down) {
       if (is_idle(state, id)) events.push_back(NodeRemoving{id, "the cluster is shutting down"});
     } else if (type == state.spec->types.end()) {
       events.push_back(dismiss(state, node, fmt::format("the cluster has no type '{}' any more", node.type)));
-    } else if (launch_hash(*state.spec, type->second) != node.hash) {
+    } else if (hash != node.hash) {
       events.push_back(dismiss(state, node, fmt::format("type '{}' has changed", node.type)));
+    } else if (node.runtime == runtime_hash(*state.spec, type->second, node.head) && !node.restart) {
+      continue;
+    } else if (std::optional<Event> event = update(state, node)) {
+      events.push_back(std::move(*event));
     }
+    if (events.size() > before) touched.insert(id);
   }
   if (state.shutting_down) return events;
-  for (const auto& [name, type] : state.spec->types) reconcile_type(state, type, now, wake, events);
+  reconcile_head(state, now, wake, events);
+  keep_limits(state, touched, events);
   return events;
 }
 
@@ -125,21 +210,34 @@ std::vector<PlannedChange> plan_changes(const State& state, const ClusterSpec& n
   for (const auto& [name, count] : stale) {
     if (!next.types.contains(name)) changes.push_back({"remove", name, count, "the type is not in the file any more"});
   }
+  if (!next.head_type.empty() && !state.nodes.contains(NodeId{kHeadNode}))
+    changes.push_back({"add", next.head_type, 1, "the head's machine is a node too"});
   for (const auto& [name, type] : next.types) {
+    if (const int count = to_update(state, next, type); count > 0)
+      changes.push_back({"update", name, count, "files or commands have changed"});
     const int have = static_cast<int>(of_type(state, name, launch_hash(next, type)).size());
     const int outdated = stale.contains(name) ? stale[name] : 0;
     const int missing = std::max(0, type.min_workers - have);
     const int replaced = std::min(outdated, missing);
-    const int removed = outdated - replaced + std::max(0, have - type.min_workers);
+    const int removed = outdated - replaced + std::max(0, have - type.max_workers);
     if (replaced > 0) changes.push_back({"replace", name, replaced, "the type has changed"});
     const std::string why = fmt::format("min_workers is {}", type.min_workers);
     if (missing > replaced) changes.push_back({"add", name, missing - replaced, why});
-    if (removed > 0) changes.push_back({"remove", name, removed, why});
+    if (removed > 0) {
+      changes.push_back(
+          {"remove", name, removed,
+           outdated > replaced ? "the type has changed" : fmt::format("max_workers is {}", type.max_workers)});
+    }
     if (!state.spec) continue;
     const auto old = state.spec->types.find(name);
     if (old != state.spec->types.end() && old->second.max_workers != type.max_workers) {
       changes.push_back(
           {"limits", name, 0, fmt::format("max_workers: {} → {}", old->second.max_workers, type.max_workers)});
+    }
+    // Those above it stay until they have been idle for long enough.
+    if (old != state.spec->types.end() && old->second.min_workers > type.min_workers && have > type.min_workers) {
+      changes.push_back(
+          {"limits", name, 0, fmt::format("min_workers: {} → {}", old->second.min_workers, type.min_workers)});
     }
   }
   return changes;

@@ -12,7 +12,7 @@ inline constexpr Duration kJoinMax = 60s;  // from a node's start to its agent's
 
 std::vector<cluster::Event> advance_nodes(const cluster::State& state, WallTime now, cluster::Wake& wake);
 
-// What a new file would change: {"add"|"remove"|"replace"|"limits", type, count, why}. For `rubato up`.
+// What a new file would change: {"add"|"remove"|"replace"|"update"|"limits", type, count, why}. For `rubato up`.
 struct PlannedChange {
   std::string action;
   std::string type;

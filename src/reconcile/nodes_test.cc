@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "reconcile/autoscale.h"
 #include "reconcile/cluster_testing.h"
 
 namespace rubato::reconcile {
@@ -10,10 +11,16 @@ namespace {
 std::vector<std::string> advance(History& history, Wake* wake = nullptr) {
   Wake own;
   std::vector<std::string> texts;
-  for (const Event& event : advance_nodes(history.state, history.now, wake ? *wake : own)) {
-    texts.push_back(describe(event));
-    history.add(event);
-  }
+  const auto take = [&](const std::vector<Event>& events) {
+    for (const Event& event : events) {
+      texts.push_back(describe(event));
+      history.add(event);
+    }
+  };
+  take(advance_nodes(history.state, history.now, wake ? *wake : own));
+  take(advance_scale(history.state, history.now, wake ? *wake : own));
+  std::erase_if(texts,
+                [](const std::string& text) { return text.find("no node for") == 0 || text.find("all demand") == 0; });
   return texts;
 }
 using Texts = std::vector<std::string>;
@@ -46,15 +53,27 @@ TEST(Nodes, ALostNodeIsRemovedAndReplacedByOneWithANewId) {
   EXPECT_EQ(advance(history), Texts{});
 }
 
-TEST(Nodes, OfTooManyTheIdleAndYoungestGo) {
+TEST(Nodes, OfMoreThanTheMaximumTheIdleAndYoungestGo) {
   History history = up(4);
   history.running(job_of(1, 1), {{"n-4", 1}});
-  history.configure({node_type("n", cpus(4), 2, 10)});
-  EXPECT_EQ(advance(history), (Texts{"node n-3 is removed: min_workers of 'n' is 2 now",
-                                     "node n-2 is removed: min_workers of 'n' is 2 now"}));
-  history.configure({node_type("n", cpus(4), 0, 10)});
-  EXPECT_EQ(advance(history), (Texts{"node n-1 is removed: min_workers of 'n' is 0 now",
-                                     "node n-4 drains: min_workers of 'n' is 0 now"}));
+  history.configure({node_type("n", cpus(4), 2, 2)});
+  EXPECT_EQ(advance(history), (Texts{"node n-3 is removed: max_workers of 'n' is 2 now",
+                                     "node n-2 is removed: max_workers of 'n' is 2 now"}));
+  history.configure({node_type("n", cpus(4), 0, 0)});
+  EXPECT_EQ(advance(history), (Texts{"node n-1 is removed: max_workers of 'n' is 0 now",
+                                     "node n-4 drains: max_workers of 'n' is 0 now"}));
+}
+
+TEST(Nodes, TheClustersMaximumCountsAllTypes) {
+  History history;
+  history.configure({node_type("a", cpus(4), 1, 3), node_type("b", cpus(4), 1, 3)});
+  history.nodes_up("a", 2);
+  history.pass(1s);
+  history.nodes_up("b", 1);
+  ClusterSpec spec = *history.state.spec;
+  spec.max_workers = 2;
+  history.add(ClusterConfigured{spec, "text"});
+  EXPECT_EQ(advance(history), Texts{"node b-1 is removed: max_workers is 2 now"});
 }
 
 TEST(Nodes, AChangedTypeIsReplaced) {
@@ -112,6 +131,81 @@ TEST(Nodes, AShutdownRemovesIdleNodesAndOthersWhenTheirJobsHaveEnded) {
   EXPECT_EQ(advance(history), Texts{"node n-1 is removed: the cluster is shutting down"});
 }
 
+ClusterSpec machines(const std::string& head_runtime, const std::string& runtime, int workers) {
+  NodeType type = node_type("n", cpus(4), workers, 10);
+  type.runtime = runtime;
+  ClusterSpec spec = cluster_of({type});
+  spec.head_type = "n";
+  spec.head_runtime = head_runtime;
+  return spec;
+}
+
+// All nodes of `spec` up.
+History machines_up(const ClusterSpec& spec) {
+  History history;
+  history.add(ClusterConfigured{spec, "text"});
+  advance(history);
+  for (const auto& [id, node] : std::map(history.state.nodes)) {
+    history.add(NodeCreated{id, node.runtime});
+    history.add(History::joined(id, "agent-" + id.value, cpus(4)));
+  }
+  return history;
+}
+
+TEST(Nodes, TheHeadsMachineIsANodeBesidesTheWorkers) {
+  History history;
+  history.add(ClusterConfigured{machines("h", "r", 1), "text"});
+  EXPECT_EQ(advance(history), (Texts{"node head requested: the head's machine is a node too",
+                                     "node n-1 requested: min_workers of 'n' is 1"}));
+  EXPECT_EQ(advance(history), Texts{});
+  EXPECT_EQ(history.state.nodes.at(NodeId{"head"}).runtime, "h");
+}
+
+TEST(Nodes, OtherFilesUpdateANodeWhenItsWorkHasLeft) {
+  History history = machines_up(machines("h", "r", 2));
+  const JobId job = history.running(job_of(1, 1), {{"n-1", 1}});
+  history.add(ClusterConfigured{machines("h", "s", 2), "text"});
+  EXPECT_EQ(advance(history), (Texts{"node n-1 drains: its files or commands have changed",
+                                     "node n-2 is updated: its files or commands have changed"}));
+  EXPECT_EQ(advance(history), Texts{}) << "the head's node is as it should be, n-1 has workers";
+  history.add(JobEnded{job, JobResult::kSucceeded, ""});
+  EXPECT_EQ(advance(history), Texts{"node n-1 is updated: its files or commands have changed"});
+  const Node& node = history.state.nodes.at(NodeId{"n-1"});
+  EXPECT_EQ(node.phase, NodePhase::kRequested);
+  EXPECT_EQ(node.runtime, "s");
+  EXPECT_EQ(node.retired.value, "agent-n-1") << "the agent from before may not join as the new one";
+
+  history.add(NodeCreated{NodeId{"n-1"}, "r"});
+  EXPECT_EQ(node.phase, NodePhase::kRequested) << "what was put there is not what is wanted now";
+  history.add(NodeCreated{NodeId{"n-1"}, "s"});
+  EXPECT_EQ(node.phase, NodePhase::kStarting);
+}
+
+TEST(Nodes, WithoutRestartsTheyAreUpdatedBesideTheirWork) {
+  History history = machines_up(machines("h", "r", 1));
+  history.running(job_of(1, 1), {{"n-1", 1}});
+  history.add(ClusterConfigured{machines("h", "s", 1), "text", true, false});
+  EXPECT_EQ(advance(history), Texts{"node n-1 is updated beside its work"});
+  EXPECT_EQ(advance(history), Texts{});
+  EXPECT_TRUE(history.state.nodes.at(NodeId{"n-1"}).usable());
+  history.add(NodeRefreshed{NodeId{"n-1"}, "s", ""});
+  EXPECT_EQ(advance(history), Texts{});
+  EXPECT_EQ(history.state.nodes.at(NodeId{"n-1"}).runtime, "s");
+}
+
+TEST(Nodes, ARestartThatIsAskedForStartsEachAgentAnewOnce) {
+  History history = machines_up(machines("h", "r", 1));
+  history.add(ClusterConfigured{machines("h", "r", 1), "text", false, true});
+  EXPECT_EQ(advance(history),
+            (Texts{"node head is updated: a restart was asked for", "node n-1 is updated: a restart was asked for"}));
+  for (const char* id : {"head", "n-1"}) {
+    const NodeId node{id};
+    history.add(NodeCreated{node, history.state.nodes.at(node).runtime});
+    history.add(History::joined(node, "second", cpus(4)));
+  }
+  EXPECT_EQ(advance(history), Texts{});
+}
+
 Texts plan(const State& state, const std::vector<NodeType>& types) {
   Texts texts;
   for (const PlannedChange& change : plan_changes(state, cluster_of(types)))
@@ -123,7 +217,10 @@ TEST(PlanChanges, SaysWhatAFileWouldDo) {
   const History history = up(3);
   EXPECT_EQ(plan(history.state, {node_type("n", cpus(4), 3, 10)}), Texts{});
   EXPECT_EQ(plan(history.state, {node_type("n", cpus(4), 5, 10)}), Texts{"add 2 n: min_workers is 5"});
-  EXPECT_EQ(plan(history.state, {node_type("n", cpus(4), 1, 10)}), Texts{"remove 2 n: min_workers is 1"});
+  EXPECT_EQ(plan(history.state, {node_type("n", cpus(4), 1, 10)}), Texts{"limits 0 n: min_workers: 3 → 1"});
+  EXPECT_EQ(
+      plan(history.state, {node_type("n", cpus(4), 1, 2)}),
+      (Texts{"remove 1 n: max_workers is 2", "limits 0 n: max_workers: 10 → 2", "limits 0 n: min_workers: 3 → 1"}));
   EXPECT_EQ(plan(history.state, {node_type("n", cpus(4), 3, 7)}), Texts{"limits 0 n: max_workers: 10 → 7"});
   EXPECT_EQ(plan(history.state, {node_type("m", cpus(4), 1, 1)}),
             (Texts{"remove 3 n: the type is not in the file any more", "add 1 m: min_workers is 1"}));
@@ -135,7 +232,7 @@ TEST(PlanChanges, AChangedTypeIsReplacedGrownOrShrunk) {
   EXPECT_EQ(plan(history.state, {node_type("n", cpus(8), 4, 10)}),
             (Texts{"replace 3 n: the type has changed", "add 1 n: min_workers is 4"}));
   EXPECT_EQ(plan(history.state, {node_type("n", cpus(8), 1, 10)}),
-            (Texts{"replace 1 n: the type has changed", "remove 2 n: min_workers is 1"}));
+            (Texts{"replace 1 n: the type has changed", "remove 2 n: the type has changed"}));
 }
 
 TEST(PlanChanges, OfAFirstFileIsAllNew) {

@@ -254,7 +254,7 @@ class ClusterSim {
     const std::string current = state().spec_text;
     if (current != text && pressed_text_ != std::pair(state().epoch, text)) {
       pressed_text_ = {state().epoch, text};
-      tell(cluster::ClusterConfigured{read_cluster_spec(Yaml::parse(text, "sim.yaml")), text});
+      tell(cluster::ClusterConfigured{read_cluster_spec(text, "sim.yaml"), text});
     }
     for (Wish& wish : wishes) {
       if (wish.job) continue;

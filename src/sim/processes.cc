@@ -175,6 +175,11 @@ void SimWorker::signal_group(int signal) {
   }
 }
 
+Task<void> SimWorker::write(std::string) {
+  if (status_) throw Error(ErrorCode::kUnavailable, "the process has ended");
+  co_return;
+}
+
 Task<ExitStatus> SimWorker::wait() {
   while (!status_) co_await ended_.wait();
   co_return *status_;

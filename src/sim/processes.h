@@ -33,6 +33,8 @@ class SimWorker final : public Process {
   void signal_group(int signal) override;
   Task<ExitStatus> wait() override;
   Channel<OutputChunk>& output() override { return output_; }
+  Task<void> write(std::string bytes) override;  // a training model reads nothing: what is written is gone
+  void close_input() override {}
 
   // For WorkerGroup.
   const WorkerRecord& record() const { return record_; }

@@ -32,6 +32,9 @@ ServerReply error_reply(const Error& error) {
       return reply(404, "not_found");
     case ErrorCode::kConflict:
       return reply(409, "conflict");
+    case ErrorCode::kNoCapacity:
+    case ErrorCode::kQuota:
+    case ErrorCode::kAuth:
     case ErrorCode::kUnavailable:
       return reply(503, "unavailable");
     case ErrorCode::kFailed:

@@ -34,6 +34,12 @@ struct OutputTarget {
   std::string path;
 };
 
+enum class InputSource {
+  kInherit,  // ours; /dev/null in place of a terminal, which would stop a process in its background
+  kNull,
+  kPipe,  // what Process::write gives it
+};
+
 // What a Python process is to run, so that a prewarmed interpreter can do the same as `argv` would.
 struct PythonMain {
   enum class Kind { kScript, kModule, kRunPath };
@@ -46,6 +52,7 @@ struct SpawnSpec {
   std::vector<std::string> argv;  // argv[0] is searched in PATH
   std::vector<std::string> env;   // NAME=value, the whole environment
   std::string cwd;                // empty: ours
+  InputSource in = InputSource::kInherit;
   OutputTarget out, err;
   std::optional<PythonMain> warm;  // set: fork it from the prewarmed interpreter when one is ready
 };
@@ -68,6 +75,13 @@ class Process {
   virtual Task<ExitStatus> wait() = 0;
   // What comes through the pipes of out/err; closed after both ended.
   virtual Channel<OutputChunk>& output() = 0;
+
+  // For InputSource::kPipe. Completes when the pipe has taken all bytes, after those of earlier calls; throws
+  // kUnavailable when the process has ended or closed its input before. Whole or not at all: once begun, a write that
+  // is cancelled still gives all its bytes.
+  virtual Task<void> write(std::string bytes) = 0;
+  // The process reads end-of-file after what was written. Twice is once.
+  virtual void close_input() = 0;
 };
 
 struct PrewarmSpec {

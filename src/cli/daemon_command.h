@@ -1,0 +1,11 @@
+// `rubato daemon`: heads and agents that outlive the connection over which they are started.
+#pragma once
+
+#include "cli/cli.h"
+#include "cli/flags.h"
+
+namespace rubato::cli {
+
+int daemon_command(const ParsedCommand& parsed, const Shell& shell);
+
+}  // namespace rubato::cli

@@ -1,0 +1,286 @@
+// `rubato exec`, `rubato submit CLUSTER.yaml` and `rubato attach`: a command or a shell on a machine of the cluster,
+// with the person's terminal.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "cli/cluster_commands.h"
+#include "cli/cluster_target.h"
+#include "cli/commands.h"
+#include "cli/document.h"
+#include "cli/machine_commands.h"
+#include "cli/machine_words.h"
+#include "cli/remote.h"
+#include "cli/session.h"
+#include "core/text.h"
+#include "os/files.h"
+#include "os/machine.h"
+
+namespace rubato::cli {
+namespace {
+
+constexpr std::string_view kProgramThere = "~/.rubato/bin/rubato";
+
+ParsedCommand parsed_for(const ClusterTarget& target, const ParsedCommand& from) {
+  ParsedCommand out;
+  if (target.typed) {
+    out.positionals.push_back(target.text->path);
+    if (const Given* name = from.find("cluster-name")) out.given.emplace("cluster-name", *name);
+  } else {
+    Given name;
+    name.values = {target.place.name};
+    name.origin = "--cluster";
+    out.given.emplace("cluster", std::move(name));
+  }
+  out.given.emplace("yes", Given{});
+  return out;
+}
+
+Multiplexer multiplexer_of(const ParsedCommand& parsed) {
+  if (parsed.has("screen") && parsed.has("tmux")) {
+    throw Error(ErrorCode::kUsage, "--screen excludes --tmux", "", "drop one of them");
+  }
+  if (parsed.has("screen")) return Multiplexer::kScreen;
+  return parsed.has("tmux") ? Multiplexer::kTmux : Multiplexer::kNone;
+}
+
+// The container that the command is to run in; nullopt: the host itself.
+std::optional<std::string> container_of(const ParsedCommand& parsed, const ClusterTarget& target) {
+  const std::string where = parsed.value("run-env", "auto");
+  if (where != "auto" && where != "host" && where != "docker") {
+    throw bad_value(*parsed.find("run-env"), "expected auto, host or docker");
+  }
+  if (where == "host" || !target.text) return std::nullopt;
+  const auto container = container_for(target.text->file, target.text->file.head_type, true);
+  if (!container && where == "docker") {
+    throw Error(ErrorCode::kUsage, "--run-env docker: the cluster file has no docker section", target.text->path,
+                "drop the flag, or add docker with an image");
+  }
+  if (!container) return std::nullopt;
+  return container->name;
+}
+
+bool uses_podman(const ClusterTarget& target) { return target.text && target.text->file.docker.use_podman; }
+
+std::vector<provider::SshForward> forwards_of(const ParsedCommand& parsed) {
+  std::vector<provider::SshForward> out;
+  const Given* given = parsed.find("port-forward");
+  if (given == nullptr) return out;
+  for (const std::string& text : given->values) {
+    const PortPair ports = parse_port_pair(text);
+    provider::SshForward one;
+    one.listen = fmt::format("127.0.0.1:{}", ports.local);
+    one.to = fmt::format("127.0.0.1:{}", ports.remote);
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+// A line on the head's machine, with our terminal.
+class HeadLine {
+ public:
+  HeadLine(const ParsedCommand& parsed, const Shell& shell, const ClusterTarget& target)
+      : shell_(shell), target_(target), forwards_(forwards_of(parsed)) {}
+
+  bool terminal() const { return shell_.asks && shell_.width > 0; }
+
+  std::string program() const {
+    if (target_.here()) return os::own_program();
+    return target_.remote->program.empty() ? std::string(kProgramThere) : target_.remote->program;
+  }
+
+  int run(const std::string& line, bool terminal) {
+    const std::unique_ptr<Remote> remote = shell_.remote();
+    if (target_.here()) {
+      for (const auto& one : forwards_) {
+        if (one.listen != one.to) {
+          throw Error(ErrorCode::kUsage, "the head is this machine: its ports are here already", "",
+                      "use the remote port");
+        }
+      }
+      return remote->in_front({"bash", "-c", line});
+    }
+    os::RealFiles files;
+    provider::SshTarget way = target_of(files, target_.place, *target_.remote);
+    if (!forwards_.empty()) way.control_folder.clear();  // a shared connection would keep the ports after the command
+    provider::SshOptions options;
+    options.tty = terminal;
+    options.batch = !shell_.asks;
+    options.forwards = forwards_;
+    options.command = line;
+    options.control_persist = kLaptopPersist;
+    const int code = remote->in_front(provider::ssh_argv(way, options));
+    // ssh's own failure, or the command's: the machine tells, with the reason and the fix.
+    if (code == 255) remote->connect(way);
+    return code;
+  }
+
+ private:
+  const Shell& shell_;
+  const ClusterTarget& target_;
+  const std::vector<provider::SshForward> forwards_;
+};
+
+// Ends the cluster when it goes, however that comes about.
+class StopAfter {
+ public:
+  StopAfter(bool wanted, const ParsedCommand& parsed, const Shell& shell, const ClusterTarget& target)
+      : wanted_(wanted), shell_(shell), down_(parsed_for(target, parsed)) {}
+  StopAfter(const StopAfter&) = delete;
+  ~StopAfter() {
+    if (!wanted_) return;
+    try {
+      down_command(down_, shell_);
+    } catch (const Error& error) {
+      shell_.err(render(error));
+    }
+  }
+  void leave_it() { wanted_ = false; }
+
+ private:
+  bool wanted_;
+  const Shell& shell_;
+  const ParsedCommand down_;
+};
+
+// Starts the cluster when that was asked for. What is known of it is then looked up anew.
+ClusterTarget started(const ParsedCommand& parsed, const Shell& shell, const std::string& word) {
+  ClusterTarget target = find_cluster(parsed, shell, word);
+  if (!parsed.has("start")) return target;
+  const ParsedCommand up = parsed_for(target, parsed);
+  const int code = up_command(up, shell);
+  if (code != 0) throw Error(ErrorCode::kFailed, fmt::format("'{}' could not be started", target.place.name));
+  return find_cluster(parsed, shell, word);
+}
+
+int exec_script(const ParsedCommand& parsed, const Shell& shell, const std::string& word,
+                const std::function<std::string(HeadLine&, const ClusterTarget&)>& make_script) {
+  const bool stop = parsed.has("stop");
+  StopAfter stop_after(stop, parsed, shell, find_cluster(parsed, shell, word));
+  const ClusterTarget target = started(parsed, shell, word);
+  HeadLine head(parsed, shell, target);
+  ExecWords words;
+  words.cluster = target.place.name;
+  words.script = make_script(head, target);
+  words.program = head.program();
+  words.terminal = head.terminal();
+  words.stop = stop;
+  words.here = target.here();
+  words.multiplexer = multiplexer_of(parsed);
+  words.container = container_of(parsed, target);
+  words.podman = uses_podman(target);
+  const int code = head.run(exec_line(words), words.terminal);
+  if (words.multiplexer == Multiplexer::kNone) return code;
+  if (code == 0) {
+    stop_after.leave_it();  // the command has only begun; what it runs in ends the cluster
+    const char* flag = words.multiplexer == Multiplexer::kScreen ? "--screen" : "--tmux";
+    shell.err(fmt::format("it runs; see it with: rubato attach {} {}\n", target.words(), flag));
+  }
+  return code;
+}
+
+std::optional<HostAddress> host_of(const ClusterFile& file, const std::string& address) {
+  for (const HostAddress& one : file.provider.workers) {
+    if (one.host == address) return one;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+int exec_command(const ParsedCommand& parsed, const Shell& shell) {
+  std::vector<std::string> words = parsed.positionals;
+  const std::string word = take_cluster_word(parsed, words);
+  if (words.empty()) {
+    throw Error(ErrorCode::kUsage, "the command is missing", "", "write rubato exec cluster.yaml 'COMMAND'");
+  }
+  return exec_script(parsed, shell, word, [&](HeadLine&, const ClusterTarget&) { return person_line(words); });
+}
+
+bool is_submit_to_cluster(const std::vector<std::string>& words) {
+  const Command& table = submit_to_table();
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (!word.starts_with('-')) return word.ends_with(".yaml") || word.ends_with(".yml");
+    const std::string name = word.substr(word.find_first_not_of('-'), word.find('=') - word.find_first_not_of('-'));
+    const Flag* known = nullptr;
+    for (const Flag& flag : table.flags) {
+      if (flag.name == name || (word.size() == 2 && flag.short_name == word[1])) known = &flag;
+    }
+    if (known == nullptr) return false;
+    if (known->kind != FlagKind::kSwitch && word.find('=') == std::string::npos) ++i;
+  }
+  return false;
+}
+
+// As Ray has it: flags may stand between the file and the script.
+int submit_to_command(const ParsedCommand& first, const Shell& shell) {
+  ParsedCommand parsed = first;
+  const std::string word = parsed.positionals.front();
+  parsed.positionals.erase(parsed.positionals.begin());
+  ParsedCommand rest = parse_command(submit_to_table(), parsed.positionals, shell.env);
+  for (auto& [name, given] : rest.given) parsed.given.insert_or_assign(name, std::move(given));
+  const std::vector<std::string> words = rest.positionals;
+  if (words.empty()) {
+    throw Error(ErrorCode::kUsage, "the script is missing", "", "write rubato submit cluster.yaml train.py [args]");
+  }
+  const std::string script = words.front();
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(script, error)) {
+    throw Error(ErrorCode::kUsage, fmt::format("there is no script '{}' here", script), "",
+                "it is copied from this machine to the head");
+  }
+  return exec_script(parsed, shell, word, [&](HeadLine&, const ClusterTarget& target) {
+    std::string there = std::filesystem::absolute(script).string();
+    if (!target.here()) {
+      os::RealFiles files;
+      const std::string name = std::filesystem::path(script).filename().string();
+      shell.remote()->upload(target_of(files, target.place, *target.remote), there, "~/" + name, {});
+      there = name;
+    }
+    std::string line = there.starts_with('/') ? "" : "cd ~ && ";
+    line += "\"$(command -v python || command -v python3 || echo python)\" " + shell_quote(there);
+    if (words.size() > 1) line += " " + shell_join({words.begin() + 1, words.end()});
+    return line;
+  });
+}
+
+int attach_command(const ParsedCommand& parsed, const Shell& shell) {
+  std::vector<std::string> positionals = parsed.positionals;
+  const ClusterTarget target = started(parsed, shell, take_cluster_word(parsed, positionals));
+  HeadLine head(parsed, shell, target);
+  AttachWords words;
+  words.cluster = target.place.name;
+  words.program = head.program();
+  words.multiplexer = multiplexer_of(parsed);
+  words.fresh = parsed.has("new");
+  words.container = container_of(parsed, target);
+  words.podman = uses_podman(target);
+  std::string line = attach_line(words);
+  const std::string node = parsed.value("node", parsed.value("node-ip"));
+  if (node.empty() || node == "head") return head.run(line, true);
+
+  // Through the head, with its own key: workers may have no address that is reached from here.
+  std::string address = node;
+  try {
+    address = raw_in(get(*shell.open_api(target.place), "nodes/" + url_part(node)), "address");
+  } catch (const Error& failed) {
+    if (failed.code != ErrorCode::kNotFound || !target.text || !host_of(target.text->file, node)) throw;
+  }
+  if (target.here())
+    return head.run(fmt::format("cd {} && {}", shell_quote(target.place.node_folders() + "/" + node), line), true);
+  const ClusterFile& file = target.text->file;
+  HostAddress fallback;
+  fallback.host = address;
+  provider::SshTarget worker = provider::ssh_target(host_of(file, address).value_or(fallback), file.auth);
+  worker.key_file = target.remote->folder + "/ssh/id_ed25519";
+  worker.known_hosts = target.remote->folder + "/ssh/known_hosts";
+  worker.proxy_command.clear();
+  worker.proxy_jump.clear();
+  provider::SshOptions options;
+  options.tty = true;
+  options.command = line;
+  return head.run("exec " + shell_join(provider::ssh_argv(worker, options)), true);
+}
+
+}  // namespace rubato::cli

@@ -1,0 +1,14 @@
+// Starting a cluster's head on this machine, and waiting until it answers.
+#pragma once
+
+#include "cli/cli.h"
+#include "cli/cluster_tools.h"
+#include "cli/head_command.h"
+
+namespace rubato::cli {
+
+// With an identity, which is made if there is none. Throws with the head's last words when it does not come up.
+void start_head_process(ClusterTools& tools, const Shell& shell, const ClusterPlace& place, Api& api,
+                        const HeadSettings& settings, Duration timeout);
+
+}  // namespace rubato::cli

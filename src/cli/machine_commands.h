@@ -1,0 +1,21 @@
+// The commands that act on a cluster's machines. Each returns the exit code.
+#pragma once
+
+#include "cli/cli.h"
+
+namespace rubato::cli {
+
+int exec_command(const ParsedCommand& parsed, const Shell& shell);
+int attach_command(const ParsedCommand& parsed, const Shell& shell);
+int rsync_up_command(const ParsedCommand& parsed, const Shell& shell);
+int rsync_down_command(const ParsedCommand& parsed, const Shell& shell);
+int get_head_ip_command(const ParsedCommand& parsed, const Shell& shell);
+int get_worker_ips_command(const ParsedCommand& parsed, const Shell& shell);
+int monitor_command(const ParsedCommand& parsed, const Shell& shell);
+int clusters_command(const ParsedCommand& parsed, const Shell& shell);
+
+// `rubato submit CLUSTER.yaml SCRIPT`: whether the words after `submit` mean that, and doing it.
+bool is_submit_to_cluster(const std::vector<std::string>& words);
+int submit_to_command(const ParsedCommand& parsed, const Shell& shell);
+
+}  // namespace rubato::cli

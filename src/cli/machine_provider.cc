@@ -1,0 +1,142 @@
+#include "cli/machine_provider.h"
+
+#include "os/certificates.h"
+#include "provider/host_list.h"
+#include "provider/local_runner.h"
+#include "provider/node_plan.h"
+#include "provider/ssh_provider.h"
+#include "provider/ssh_runner.h"
+
+namespace rubato::cli {
+namespace {
+
+using provider::CommandRunner;
+using provider::Machine;
+using provider::NodeOrder;
+using provider::NodeSetupSpec;
+
+// The hosts that the newest file names. Made anew for each call: what must last is in hosts.json.
+class HostsOfFile final : public provider::Instances {
+ public:
+  HostsOfFile(World& world, std::string folder, std::function<std::string()> text)
+      : world_(world), folder_(std::move(folder)), text_(std::move(text)) {}
+
+  Task<Machine> create(NodeOrder order) override {
+    provider::HostList hosts(world_, settings(order.text));
+    co_return co_await hosts.create(std::move(order));
+  }
+  Task<std::optional<Machine>> find(NodeId node) override {
+    provider::HostList hosts(world_, settings(text_()));
+    co_return co_await hosts.find(std::move(node));
+  }
+  Task<void> remove(NodeId node, bool cleaned) override {
+    provider::HostList hosts(world_, settings(text_()));
+    co_await hosts.remove(std::move(node), cleaned);
+  }
+  Task<std::vector<NodeId>> list() override {
+    provider::HostList hosts(world_, settings(text_()));
+    co_return co_await hosts.list();
+  }
+  bool machines_stay() const override { return true; }
+  void note_cleaned(const NodeId& node) override { provider::HostList(world_, settings(text_())).note_cleaned(node); }
+  void note_failure(const NodeId& node, const std::string& why) override {
+    provider::HostList(world_, settings(text_())).note_failure(node, why);
+  }
+
+ private:
+  provider::HostListSettings settings(const std::string& text) const {
+    const ClusterFile file = read_cluster_file(text, "cluster.yaml");
+    provider::HostListSettings out;
+    out.head = file.provider.head;
+    out.workers = file.provider.workers;
+    out.file = folder_ + "/hosts.json";
+    return out;
+  }
+
+  World& world_;
+  const std::string folder_;
+  const std::function<std::string()> text_;
+};
+
+class MachineProvider final : public provider::NodeProvider {
+ public:
+  MachineProvider(DaemonWorld& daemon, MachineProviderSettings settings)
+      : daemon_(daemon),
+        settings_(std::move(settings)),
+        runner_(runner_settings()),
+        binary_(daemon.world, runner_, daemon.program, settings_.folder + "/programs"),
+        hosts_(daemon.world, settings_.folder, settings_.text),
+        provider_(daemon.world, hosts_, binary_, provider_settings()) {}
+
+  Task<void> create(NodeOrder order) override { return provider_.create(std::move(order)); }
+  Task<void> remove(NodeId node) override { return provider_.remove(std::move(node)); }
+  Task<std::vector<NodeId>> list() override { return provider_.list(); }
+
+ private:
+  provider::RunnerSettings runner_settings() const {
+    provider::RunnerSettings out;
+    for (const auto& [name, value] : daemon_.environment) out.env.push_back(name + "=" + value);
+    out.scratch = settings_.folder + "/scratch";
+    return out;
+  }
+
+  provider::SshProviderSettings provider_settings() {
+    provider::SshProviderSettings out;
+    out.runner = runner_;
+    out.reach = [this](const Machine& machine) { return reach(machine); };
+    out.plan = [this](NodeOrder order, Machine machine) { return plan(std::move(order), std::move(machine)); };
+    out.end = [this](const NodeId& node) {
+      return provider::plan_end(read_cluster_file(settings_.text(), "cluster.yaml"), node);
+    };
+    return out;
+  }
+
+  std::unique_ptr<CommandRunner> reach(const Machine& machine) {
+    if (machine.this_machine) return std::make_unique<provider::LocalRunner>(daemon_.world, runner_);
+    const ClusterFile file = read_cluster_file(settings_.text(), "cluster.yaml");
+    provider::SshTarget target = provider::ssh_target(machine.host, file.auth);
+    // The person's key stays where it is; the head has its own, which `up` has let into the workers.
+    target.key_file = settings_.folder + "/ssh/id_ed25519";
+    target.known_hosts = settings_.folder + "/ssh/known_hosts";
+    target.control_folder = provider::control_folder(daemon_.files, settings_.folder);
+    // A proxy leads from the person's machine to the cluster; the head is inside.
+    target.proxy_command.clear();
+    target.proxy_jump.clear();
+    return std::make_unique<provider::SshRunner>(daemon_.world, runner_, std::move(target));
+  }
+
+  Task<NodeSetupSpec> plan(NodeOrder order, Machine machine) {
+    const ClusterFile file = read_cluster_file(order.text, "cluster.yaml");
+    NodeSetupSpec spec = provider::plan_node(file, order, machine, settings_.folder);
+    spec.identity = identity(order.node);
+    if (machine.this_machine && !spec.container) spec.program = daemon_.program;
+    co_return spec;
+  }
+
+  provider::NodeIdentity identity(const NodeId& node) {
+    const std::string folder = settings_.folder + "/nodes/" + node.value;
+    daemon_.files.make_folders(folder);
+    daemon_.files.set_mode(folder, 0700);
+    os::issue_certificate(settings_.folder, "node/" + node.value, {}, folder + "/node.pem", folder + "/node.key");
+    provider::NodeIdentity out;
+    out.ca = daemon_.files.read(settings_.folder + "/ca.pem").value_or("");
+    out.certificate = daemon_.files.read(folder + "/node.pem").value_or("");
+    out.key = daemon_.files.read(folder + "/node.key").value_or("");
+    return out;
+  }
+
+  DaemonWorld& daemon_;
+  const MachineProviderSettings settings_;
+  const provider::RunnerSettings runner_;
+  provider::RemoteBinary binary_;
+  HostsOfFile hosts_;
+  provider::SshProvider provider_;
+};
+
+}  // namespace
+
+std::unique_ptr<provider::NodeProvider> machine_provider(DaemonWorld& daemon, MachineProviderSettings settings) {
+  return std::make_unique<MachineProvider>(daemon, std::move(settings));
+}
+
+}  // namespace rubato::cli

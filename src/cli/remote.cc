@@ -1,0 +1,246 @@
+#include "cli/remote.h"
+
+#include <fmt/format.h>
+
+#include "cli/cluster_home.h"
+#include "core/scope.h"
+#include "core/text.h"
+#include "os/files.h"
+#include "os/foreground.h"
+#include "os/machine.h"
+#include "os/network.h"
+#include "os/processes.h"
+#include "os/runtime.h"
+#include "os/secret.h"
+#include "provider/remote_binary.h"
+#include "provider/ssh_runner.h"
+#include "provider/sync_tree.h"
+
+namespace rubato::cli {
+namespace {
+
+using provider::Command;
+using provider::CommandResult;
+using provider::SshRunner;
+using provider::SshTarget;
+using provider::SyncOptions;
+
+constexpr Duration kConnectMax = 20s;
+constexpr Duration kControlMax = 10s;
+constexpr Duration kProgramMax = 600s;
+constexpr size_t kHashInProgramName = 16;  // of provider::RemoteBinary
+
+// The World of this machine for the coroutines of provider; made when first needed, for its guard costs a process.
+struct RemoteWorld {
+  explicit RemoteWorld(const Environment& env)
+      : machine(os::read_machine_facts(env)),
+        processes(runtime),
+        network(runtime),
+        random{os::entropy()},
+        world{runtime, network, processes, files, console, random, machine} {
+    for (const auto& [name, value] : env) settings.env.push_back(name + "=" + value);
+    settings.scratch = files.make_temporary_folder("rubato-remote-");
+  }
+  RemoteWorld(const RemoteWorld&) = delete;
+  ~RemoteWorld() {
+    try {
+      files.remove_tree(settings.scratch);
+    } catch (const Error&) {
+      // Nobody can do anything about it here; the system cleans its temporary folder.
+    }
+  }
+
+  const MachineFacts machine;
+  os::Runtime runtime;
+  os::RealProcesses processes;
+  os::RealNetwork network;
+  os::RealFiles files;
+  os::RealConsole console;
+  Random random;
+  World world;
+  provider::RunnerSettings settings;
+};
+
+Task<int> run_one(SshRunner& runner, Command command, CommandResult& result) {
+  result = co_await runner.run(std::move(command));
+  co_return 0;
+}
+
+Task<void> run_into(SshRunner& runner, Command command, Remote::Outcome& outcome) {
+  try {
+    outcome.result = co_await runner.run(std::move(command));
+  } catch (const Error& error) {
+    outcome.error = error;
+  }
+}
+
+Task<int> run_each(Loop& loop, std::vector<std::unique_ptr<SshRunner>>& runners, std::vector<Remote::Errand>& errands,
+                   std::vector<Remote::Outcome>& outcomes) {
+  Scope scope(loop);
+  for (size_t i = 0; i < errands.size(); ++i) {
+    Task<void> one = run_into(*runners[i], std::move(errands[i].command), outcomes[i]);
+    scope.spawn(std::move(one));
+  }
+  co_await scope.join();
+  co_return 0;
+}
+
+Task<int> upload_one(SshRunner& runner, std::string local, std::string remote, SyncOptions options) {
+  co_await runner.upload(std::move(local), std::move(remote), std::move(options));
+  co_return 0;
+}
+
+Task<int> download_one(SshRunner& runner, std::string remote, std::string local, SyncOptions options) {
+  co_await runner.download(std::move(remote), std::move(local), std::move(options));
+  co_return 0;
+}
+
+Task<int> hash_into(World& world, std::string path, SyncOptions options, std::string& hash) {
+  hash = co_await provider::tree_hash(world, std::move(path), std::move(options));
+  co_return 0;
+}
+
+Task<int> program_hash_into(provider::RemoteBinary& binary, std::string& hash) {
+  hash = co_await binary.hash();
+  co_return 0;
+}
+
+Task<int> program_into(provider::RemoteBinary& binary, SshRunner& runner, std::string& path) {
+  const provider::RemoteBinary::Put put = co_await binary.put(runner, kProgramMax);
+  path = put.path;
+  co_return 0;
+}
+
+class RealRemote final : public Remote {
+ public:
+  explicit RealRemote(Environment env) : env_(std::move(env)) {}
+
+  CommandResult run(const SshTarget& target, Command command) override {
+    SshRunner runner = runner_for(target);
+    CommandResult result;
+    world().runtime.run(run_one(runner, std::move(command), result));
+    return result;
+  }
+
+  void upload(const SshTarget& target, const std::string& local, const std::string& remote,
+              SyncOptions options) override {
+    SshRunner runner = runner_for(target);
+    world().runtime.run(upload_one(runner, local, remote, std::move(options)));
+  }
+
+  void download(const SshTarget& target, const std::string& remote, const std::string& local,
+                SyncOptions options) override {
+    SshRunner runner = runner_for(target);
+    world().runtime.run(download_one(runner, remote, local, std::move(options)));
+  }
+
+  std::string tree_hash(const std::string& path, SyncOptions options) override {
+    std::string hash;
+    world().runtime.run(hash_into(world().world, path, std::move(options), hash));
+    return hash;
+  }
+
+  std::string program_name() override {
+    std::string hash;
+    world().runtime.run(program_hash_into(binary(), hash));
+    return "rubato-" + hash.substr(0, kHashInProgramName);
+  }
+
+  std::string put_program(const SshTarget& target) override {
+    SshRunner runner = runner_for(target);
+    std::string path;
+    world().runtime.run(program_into(binary(), runner, path));
+    return path;
+  }
+
+  std::vector<Outcome> run_all(std::vector<Errand> errands) override {
+    std::vector<Outcome> outcomes(errands.size());
+    std::vector<std::unique_ptr<SshRunner>> runners;
+    for (const Errand& one : errands) {
+      runners.push_back(std::make_unique<SshRunner>(world().world, world().settings, one.target));
+    }
+    world().runtime.run(run_each(world().runtime, runners, errands, outcomes));
+    return outcomes;
+  }
+
+  void connect(const SshTarget& target) override {
+    if (is_connected(target)) return;
+    start_master(target, {});
+  }
+
+  void forward(const SshTarget& target, const std::string& socket, uint16_t port) override {
+    const std::vector<provider::SshForward> forwards = {{socket, fmt::format("127.0.0.1:{}", port)}};
+    // One that leads elsewhere since the head was started again would be kept beside the new one.
+    os::RealFiles().remove_tree(socket);
+    const auto asked = os::run_captured(provider::ssh_control_argv(target, "forward", forwards), "", kControlMax);
+    if (asked.status.ok()) return;
+    start_master(target, forwards);
+  }
+
+  void disconnect(const SshTarget& target) override {
+    if (!os::RealFiles().exists(provider::control_path(target))) return;
+    os::run_captured(provider::ssh_control_argv(target, "exit", {}), "", kControlMax);
+  }
+
+  void disconnect_all(const std::string& cluster_folder) override {
+    os::RealFiles files;
+    const std::string folder = provider::control_folder(files, cluster_folder);
+    for (const Files::Entry& entry : files.list(folder)) {
+      if (entry.kind != Files::Entry::Kind::kOther) continue;  // a socket
+      const std::string path = folder + "/" + entry.name;
+      os::run_captured({"ssh", "-o", "ControlPath=" + path, "-O", "exit", "--", "localhost"}, "", kControlMax);
+      files.remove_tree(path);
+    }
+  }
+
+  int in_front(const std::vector<std::string>& argv) override {
+    const ExitStatus status = os::run_in_front(argv);
+    return status.signal != 0 ? 128 + status.signal : status.code;
+  }
+
+ private:
+  static bool is_connected(const SshTarget& target) {
+    if (!os::RealFiles().exists(provider::control_path(target))) return false;
+    return os::run_captured(provider::ssh_control_argv(target, "check", {}), "", kControlMax).status.ok();
+  }
+
+  // A process of its own that outlives this command and serves the next ones.
+  static void start_master(const SshTarget& target, const std::vector<provider::SshForward>& forwards) {
+    provider::SshOptions options;
+    options.shell = false;
+    options.control_persist = kLaptopPersist;
+    options.forwards = forwards;
+    std::vector<std::string> argv = provider::ssh_argv(target, options);
+    argv.insert(argv.begin() + 1, "-f");
+    const os::Captured done = os::run_captured(argv, "", kConnectMax);
+    if (done.timed_out) {
+      throw Error(ErrorCode::kUnavailable, fmt::format("{} did not answer within {}", provider::to_string(target),
+                                                       format_duration(kConnectMax)));
+    }
+    if (!done.status.ok()) throw provider::explain_ssh(target, done.err);
+  }
+
+  RemoteWorld& world() {
+    if (!world_) world_ = std::make_unique<RemoteWorld>(env_);
+    return *world_;
+  }
+  provider::RemoteBinary& binary() {
+    if (!binary_) {
+      const std::string cache = clusters_folder(env_) + "/../programs";
+      world().files.make_folders(cache);
+      binary_ = std::make_unique<provider::RemoteBinary>(world().world, world().settings, os::own_program(), cache);
+    }
+    return *binary_;
+  }
+  SshRunner runner_for(const SshTarget& target) { return SshRunner(world().world, world().settings, target); }
+
+  const Environment env_;
+  std::unique_ptr<RemoteWorld> world_;
+  std::unique_ptr<provider::RemoteBinary> binary_;
+};
+
+}  // namespace
+
+std::unique_ptr<Remote> real_remote(const Environment& env) { return std::make_unique<RealRemote>(env); }
+
+}  // namespace rubato::cli

@@ -1,0 +1,61 @@
+// Remote: what commands do on the machines of a cluster that is elsewhere. Calls block; tests have a canned one.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/flags.h"
+#include "core/error.h"
+#include "provider/command_runner.h"
+#include "provider/ssh_target.h"
+
+namespace rubato::cli {
+
+class Remote {
+ public:
+  virtual ~Remote() = default;
+
+  // As CommandRunner's, on one machine after the other.
+  virtual provider::CommandResult run(const provider::SshTarget& target, provider::Command command) = 0;
+  virtual void upload(const provider::SshTarget& target, const std::string& local, const std::string& remote,
+                      provider::SyncOptions options) = 0;
+  virtual void download(const provider::SshTarget& target, const std::string& remote, const std::string& local,
+                        provider::SyncOptions options) = 0;
+  // Of a file or folder here; as provider::tree_hash.
+  virtual std::string tree_hash(const std::string& path, provider::SyncOptions options) = 0;
+  // The name of our own program on other machines: it has a hash of it.
+  virtual std::string program_name() = 0;
+  // Our own program, on the machine; its path there.
+  virtual std::string put_program(const provider::SshTarget& target) = 0;
+
+  // On many machines at once; what happened on each, in their order.
+  struct Errand {
+    provider::SshTarget target;
+    provider::Command command;
+  };
+  struct Outcome {
+    std::optional<provider::CommandResult> result;
+    std::optional<Error> error;
+  };
+  virtual std::vector<Outcome> run_all(std::vector<Errand> errands) = 0;
+
+  // Opens the connection that later calls and commands share, if it is not open. Throws with the reason and the fix.
+  virtual void connect(const provider::SshTarget& target) = 0;
+  // Lets `socket` here lead to 127.0.0.1:port there, from now on.
+  virtual void forward(const provider::SshTarget& target, const std::string& socket, uint16_t port) = 0;
+  virtual void disconnect(const provider::SshTarget& target) = 0;
+  // Every shared connection whose socket is in the cluster's control folder.
+  virtual void disconnect_all(const std::string& cluster_folder) = 0;
+
+  // A program with our terminal, or what we have instead. Its exit code, as a shell tells it.
+  virtual int in_front(const std::vector<std::string>& argv) = 0;
+};
+
+// A person who types commands does not wait for a new connection each time.
+inline constexpr Duration kLaptopPersist = 600s;
+
+std::unique_ptr<Remote> real_remote(const Environment& env);
+
+}  // namespace rubato::cli

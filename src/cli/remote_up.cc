@@ -1,0 +1,447 @@
+#include "cli/remote_up.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <map>
+
+#include "cli/document.h"
+#include "cli/remote.h"
+#include "cli/session.h"
+#include "core/sha256.h"
+#include "core/text.h"
+#include "provider/node_plan.h"
+
+namespace rubato::cli {
+namespace {
+
+using nlohmann::json;
+using provider::Command;
+using provider::CommandResult;
+using provider::SshTarget;
+
+constexpr Duration kHoldLook = 100ms;
+constexpr int kSshLost = 255;
+
+// What the head's machine has already. Standard input is the cluster file, $NAME its cluster, $PROGRAM the name of our
+// binary there, $KEY not empty when the head needs a key of its own.
+constexpr std::string_view kLookScript = R"sh(umask 077
+s=${XDG_STATE_HOME:-}; case $s in /*) ;; *) s=$HOME/.local/state ;; esac
+d=$s/rubato/clusters/$NAME
+mkdir -p "$d/incoming" "$d/ssh" && cat >"$d/incoming/new" && mv "$d/incoming/new" "$d/incoming/cluster.yaml" || exit 1
+echo "folder $d"
+[ -x "$HOME/.rubato/bin/$PROGRAM" ] && echo "program $HOME/.rubato/bin/$PROGRAM"
+[ -r "$d/mounts.hash" ] && echo "staged $(cat "$d/mounts.hash")"
+[ -n "$KEY" ] && [ ! -f "$d/ssh/id_ed25519" ] && ssh-keygen -q -t ed25519 -N '' -C "rubato-$NAME" -f "$d/ssh/id_ed25519" </dev/null
+[ -r "$d/ssh/id_ed25519.pub" ] && echo "key $(cat "$d/ssh/id_ed25519.pub")"
+exit 0)sh";
+
+constexpr std::string_view kAllowScript = R"sh(umask 077; mkdir -p ~/.ssh && touch ~/.ssh/authorized_keys || exit 1
+grep -qxF "$KEY" ~/.ssh/authorized_keys && exit 0
+[ -s ~/.ssh/authorized_keys ] && [ -n "$(tail -c1 ~/.ssh/authorized_keys)" ] && echo >> ~/.ssh/authorized_keys
+printf '%s\n' "$KEY" >> ~/.ssh/authorized_keys)sh";
+
+constexpr std::string_view kForbidScript = R"sh(f=~/.ssh/authorized_keys; [ -f "$f" ] || exit 0
+umask 077; grep -vxF "$KEY" "$f" > "$f.rubato"; cat "$f.rubato" > "$f"; rm -f "$f.rubato")sh";
+
+// Not the cluster's own lock: the head may be this very machine, and takes that one.
+ClusterPlace lock_of(const ClusterPlace& place) { return {place.name, place.folder + "/ssh"}; }
+
+Error failed_there(const std::string& what, const SshTarget& target, const CommandResult& result, std::string fix) {
+  return Error(ErrorCode::kFailed,
+               fmt::format("{} on {} ended with {}{}", what, provider::to_string(target), result.exit_code,
+                           provider::last_words(result)),
+               "", std::move(fix));
+}
+
+class RemoteUpper {
+ public:
+  RemoteUpper(const ParsedCommand& parsed, const Shell& shell, const ClusterText& wanted)
+      : parsed_(parsed),
+        shell_(shell),
+        wanted_(wanted),
+        tools_(shell.cluster_tools()),
+        remote_(shell.remote()),
+        api_(shell.open_api(place_of(shell.env, wanted.file.name))),
+        place_(place_of(shell.env, wanted.file.name)),
+        line_(shell) {}
+
+  int run() {
+    find_head();
+    const auto hold = take_folder(*tools_, shell_, lock_of(place_), [this] { return api_->pause(kHoldLook); });
+    tools_->files().set_mode(place_.folder, 0700);
+    known_ = read_remote(tools_->files(), place_);
+    check_head_stays();
+    head_ = known_.value_or(remote_from(wanted_.file, shell_.env));
+    target_ = target_of(tools_->files(), place_, head_);
+    live(1, "reaching " + provider::to_string(target_));
+    remote_->connect(target_);
+    look();
+    if (!parsed_.has("dry-run")) {
+      put_program();
+      stage_files();
+      allow_head();
+    } else if (program_.empty()) {
+      shell_.out(fmt::format("would start the head of '{}' on {}\n", place_.name, target_.host));
+      return 0;
+    }
+    return up_there();
+  }
+
+ private:
+  void find_head() const {
+    if (wanted_.file.provider.head) return;
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format("the provider '{}' cannot make the head's machine from here yet", wanted_.file.provider.type),
+        wanted_.file.place("provider.type"), "use provider: {type: local, head_ip: ..., worker_ips: [...]}");
+  }
+
+  void check_head_stays() const {
+    if (!known_) return;
+    const RemoteHead wanted = remote_from(wanted_.file, shell_.env);
+    if (known_->host.host == wanted.host.host) return;
+    throw Error(
+        ErrorCode::kConflict,
+        fmt::format("the head of '{}' is {}, the file says {}", place_.name, known_->host.host, wanted.host.host),
+        wanted_.file.place("provider.head"), fmt::format("run rubato down {} first", place_.name));
+  }
+
+  void live(int step, const std::string& words) { line_.show(fmt::format("[{}/5] {}", step, words)); }
+  void say(int step, const std::string& words) {
+    line_.clear();
+    shell_.err(fmt::format("[{}/5] {}\n", step, words));
+  }
+
+  bool has_workers() const { return !wanted_.file.provider.workers.empty(); }
+
+  void look() {
+    // What the file says now of the way there, with what was found out before.
+    const RemoteHead said = remote_from(wanted_.file, shell_.env);
+    head_.host = said.host;
+    head_.key = said.key;
+    head_.proxy_command = said.proxy_command;
+    head_.proxy_jump = said.proxy_jump;
+    Command command;
+    command.script = std::string(kLookScript);
+    command.env = {{"NAME", place_.name}, {"PROGRAM", remote_->program_name()}, {"KEY", has_workers() ? "1" : ""}};
+    command.input = wanted_.text;
+    const CommandResult result = remote_->run(target_, std::move(command));
+    if (!result.ok())
+      throw failed_there("looking around", target_, result, "is its disk full, or the home folder not writable?");
+    for (const std::string_view one : split(result.out, '\n')) {
+      const auto parts = split_once(one, ' ');
+      if (!parts) continue;
+      if (parts->first == "folder") head_.folder = std::string(parts->second);
+      if (parts->first == "program") program_ = std::string(parts->second);
+      if (parts->first == "staged") staged_ = std::string(parts->second);
+      if (parts->first == "key") public_key_ = std::string(parts->second);
+    }
+    if (head_.folder.empty()) throw failed_there("looking around", target_, result, "what does its shell print?");
+    if (has_workers() && public_key_.empty()) {
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("{} has no ssh-keygen: the head needs a key for its workers", target_.host), "",
+                  "install openssh-client there");
+    }
+    if (!parsed_.has("dry-run")) write_remote(tools_->files(), place_, head_);
+  }
+
+  void put_program() {
+    if (!program_.empty()) return;
+    live(2, "sending rubato to " + target_.host);
+    program_ = remote_->put_program(target_);
+    say(2, fmt::format("{} has rubato now", target_.host));
+  }
+
+  // One hash over all mounts: with it, whoever has the same needs nothing.
+  void stage_files() {
+    const auto& mounts = wanted_.file.files.mounts;
+    if (mounts.empty()) return;
+    Sha256 hash;
+    std::map<std::string, std::string> sources;
+    for (const auto& [there, here] : mounts) {
+      const std::string path = std::filesystem::absolute(expand_home(here, shell_.env)).lexically_normal().string();
+      const std::string one = remote_->tree_hash(path, provider::sync_options(wanted_.file));
+      if (one == "absent") {
+        throw Error(ErrorCode::kUsage, fmt::format("'{}' for {} is not here", here, there),
+                    wanted_.file.place("files.mounts"), "make it, or take it out of file_mounts");
+      }
+      hash.update(fmt::format("{}:{}={};", there.size(), there, one));
+      sources.emplace(there, path);
+    }
+    files_hash_ = hash.hex();
+    if (staged_ == files_hash_) return;
+    for (const auto& [there, path] : sources) {
+      live(3, fmt::format("files: {} -> {}", path, there));
+      remote_->upload(target_, path, provider::staged_mount(head_.folder, there), provider::sync_options(wanted_.file));
+    }
+    // Last: what was cut off before this is begun again.
+    Command command;
+    command.script =
+        fmt::format("umask 077; cat > {0}.new && mv {0}.new {0}", shell_quote(head_.folder + "/mounts.hash"));
+    command.input = files_hash_ + "\n";
+    const CommandResult result = remote_->run(target_, std::move(command));
+    if (!result.ok()) throw failed_there("writing the list of files", target_, result, "is its disk full?");
+    say(3, fmt::format("{} of file_mounts: {} on {}",
+                       sources.size() == 1 ? "1 path" : fmt::format("{} paths", sources.size()), "new contents",
+                       target_.host));
+  }
+
+  // The head starts nodes on its workers with a key that was made there and never leaves it.
+  void allow_head() {
+    if (!has_workers()) return;
+    std::vector<HostAddress> missing;
+    const bool same_key = head_.public_key == public_key_;
+    for (const HostAddress& one : wanted_.file.provider.workers) {
+      const bool knows = same_key && std::find(head_.keyed.begin(), head_.keyed.end(), one.host) != head_.keyed.end();
+      if (!knows) missing.push_back(one);
+    }
+    if (missing.empty()) return;
+    live(4, fmt::format("the head's key for {} workers", missing.size()));
+    std::vector<Remote::Outcome> outcomes = tell_workers(missing, kAllowScript, false);
+    retry_by_way_of_head(missing, outcomes);
+    size_t done = 0;
+    if (!same_key) keyed_now_.clear();
+    for (size_t i = 0; i < missing.size(); ++i) {
+      if (outcomes[i].result && outcomes[i].result->ok()) {
+        keyed_now_.push_back(missing[i].host);
+        ++done;
+        continue;
+      }
+      line_.clear();
+      const std::string why = outcomes[i].error
+                                  ? outcomes[i].error->message
+                                  : failed_there("~/.ssh/authorized_keys", target_, *outcomes[i].result, "").message;
+      shell_.err(fmt::format("note: {} does not let the head in yet: {}\n", missing[i].host, why));
+    }
+    say(4, fmt::format("the head's key is on {} of {} workers", done, missing.size()));
+  }
+
+  std::vector<Remote::Outcome> tell_workers(const std::vector<HostAddress>& hosts, std::string_view script, bool jump) {
+    std::vector<Remote::Errand> errands;
+    for (const HostAddress& host : hosts) {
+      Remote::Errand one;
+      one.target = worker_target(tools_->files(), place_, wanted_.file, host, shell_.env);
+      if (jump) {
+        one.target.proxy_command.clear();
+        one.target.proxy_jump = to_string(head_.host);
+      }
+      one.command.script = std::string(script);
+      one.command.env = {{"KEY", public_key_}};
+      one.command.timeout = 30s;
+      errands.push_back(std::move(one));
+    }
+    return remote_->run_all(std::move(errands));
+  }
+
+  // Workers behind the head's machine are reached over it.
+  void retry_by_way_of_head(const std::vector<HostAddress>& hosts, std::vector<Remote::Outcome>& outcomes) {
+    std::vector<HostAddress> again;
+    std::vector<size_t> index;
+    for (size_t i = 0; i < hosts.size(); ++i) {
+      if (!outcomes[i].error || outcomes[i].error->code != ErrorCode::kUnavailable) continue;
+      again.push_back(hosts[i]);
+      index.push_back(i);
+    }
+    if (again.empty()) return;
+    std::vector<Remote::Outcome> second = tell_workers(again, kAllowScript, true);
+    for (size_t i = 0; i < again.size(); ++i) {
+      if (second[i].result) outcomes[index[i]] = std::move(second[i]);
+    }
+  }
+
+  std::vector<std::string> words_there() const {
+    std::vector<std::string> words = {program_, "up",          head_.folder + "/incoming/cluster.yaml",
+                                      "--here", "--said-file", wanted_.path};
+    if (!files_hash_.empty()) words.insert(words.end(), {"--files-hash", files_hash_});
+    for (const char* flag : {"yes", "dry-run", "no-restart", "restart-only", "json"}) {
+      if (parsed_.has(flag)) words.push_back(fmt::format("--{}", flag));
+    }
+    for (const char* flag : {"timeout", "store", "listen"}) {
+      if (parsed_.has(flag)) words.insert(words.end(), {fmt::format("--{}", flag), parsed_.value(flag)});
+    }
+    return words;
+  }
+
+  int up_there() {
+    live(5, "the head on " + target_.host);
+    line_.clear();
+    provider::SshOptions options;
+    options.tty = shell_.asks && !parsed_.has("json");
+    options.command = "exec " + shell_join(words_there());
+    const int code = remote_->in_front(provider::ssh_argv(target_, options));
+    if (parsed_.has("dry-run")) return code;
+    if (code == kSshLost) {
+      throw Error(ErrorCode::kUnavailable, fmt::format("the connection to {} was lost", target_.host), "",
+                  fmt::format("the cluster goes on starting: run rubato up {} again to watch it", wanted_.path));
+    }
+    remember(code == 0);
+    return code;
+  }
+
+  // Also after a failure: the head may be up, and the person wants to ask it.
+  void remember(bool well) {
+    tools_->files().write_atomically(place_.folder + "/cluster.yaml", wanted_.text);
+    head_.program = program_;
+    head_.public_key = public_key_;
+    // Who knows the key is believed only when all went well: a host that was made anew is told again next time.
+    if (well) {
+      head_.keyed.insert(head_.keyed.end(), keyed_now_.begin(), keyed_now_.end());
+    } else {
+      head_.keyed.clear();
+    }
+    Command command;
+    const std::string folder = shell_quote(head_.folder);
+    command.script = fmt::format("cat {0}/head/head.json && cat {0}/token && echo && cat {0}/ca.pem", folder);
+    const CommandResult result = remote_->run(target_, std::move(command));
+    if (result.ok()) {
+      const auto first = split_once(result.out, '\n');
+      const auto second = first ? split_once(trim(first->second), '\n') : std::nullopt;
+      const json document = first ? json::parse(first->first, nullptr, false) : json();
+      const json api = document.is_object() ? document.value("api", json::object()) : json::object();
+      const auto port = static_cast<uint16_t>(int_in(api, "port"));
+      if (port != head_.api_port) tools_->files().remove_tree(tunnel_socket(tools_->files(), place_));
+      head_.api_port = port;
+      head_.api_tls = api.value("tls", false);
+      if (second) {
+        tools_->files().write_atomically(place_.token_file(), std::string(trim(second->first)) + "\n");
+        tools_->files().set_mode(place_.token_file(), 0600);
+        tools_->files().write_atomically(place_.folder + "/ca.pem", std::string(trim(second->second)) + "\n");
+      }
+    }
+    write_remote(tools_->files(), place_, head_);
+  }
+
+  const ParsedCommand& parsed_;
+  const Shell& shell_;
+  const ClusterText& wanted_;
+  const std::unique_ptr<ClusterTools> tools_;
+  const std::unique_ptr<Remote> remote_;
+  const std::unique_ptr<Api> api_;
+  const ClusterPlace place_;
+  LiveLine line_;
+  std::optional<RemoteHead> known_;
+  RemoteHead head_;
+  SshTarget target_;
+  std::string program_, staged_, public_key_, files_hash_;
+  std::vector<std::string> keyed_now_;
+};
+
+class RemoteDowner {
+ public:
+  RemoteDowner(const ParsedCommand& parsed, const Shell& shell, const ClusterTarget& target)
+      : parsed_(parsed),
+        shell_(shell),
+        target_(target),
+        tools_(shell.cluster_tools()),
+        remote_(shell.remote()),
+        api_(shell.open_api(target.place)) {}
+
+  int run() {
+    const auto hold = take_folder(*tools_, shell_, lock_of(target_.place), [this] { return api_->pause(kHoldLook); });
+    const auto known = read_remote(tools_->files(), target_.place);
+    if (!known) {
+      shell_.err(fmt::format("'{}' is not running\n", target_.place.name));
+      return 0;
+    }
+    head_ = *known;
+    way_ = target_of(tools_->files(), target_.place, head_);
+    remote_->connect(way_);
+    if (!is_there()) {
+      shell_.err(fmt::format("'{}' is not running on {}\n", target_.place.name, way_.host));
+    } else if (const int code = down_there(); code != 0) {
+      return code;
+    }
+    if (!parsed_.has("workers-only")) forget();
+    return 0;
+  }
+
+ private:
+  bool is_there() {
+    Command command;
+    command.script = fmt::format("test -x {} && test -d {}", provider::quote_path(head_.program),
+                                 provider::quote_path(head_.folder));
+    return !head_.program.empty() && remote_->run(way_, std::move(command)).ok();
+  }
+
+  int down_there() {
+    std::vector<std::string> words = {head_.program, "down", "--here", "--cluster", target_.place.name};
+    for (const char* flag : {"yes", "workers-only", "keep-min-workers", "purge"}) {
+      if (parsed_.has(flag)) words.push_back(fmt::format("--{}", flag));
+    }
+    if (parsed_.has("timeout")) words.insert(words.end(), {"--timeout", parsed_.value("timeout")});
+    provider::SshOptions options;
+    options.tty = shell_.asks;
+    options.command = "exec " + shell_join(words);
+    const int code = remote_->in_front(provider::ssh_argv(way_, options));
+    if (code == kSshLost) {
+      throw Error(ErrorCode::kUnavailable, fmt::format("the connection to {} was lost", way_.host), "",
+                  "run rubato down again");
+    }
+    return code;
+  }
+
+  // The key that let the head into its workers has no use without a head.
+  void forget() {
+    take_key_back();
+    remote_->disconnect(way_);
+    tools_->files().remove_tree(tunnel_socket(tools_->files(), target_.place));
+    tools_->files().remove_tree(target_.place.token_file());
+    tools_->files().remove_tree(target_.place.remote_file());
+    if (parsed_.has("purge")) tools_->files().remove_tree(target_.place.folder);
+  }
+
+  void take_key_back() {
+    if (head_.public_key.empty() || !target_.text) return;
+    std::vector<Remote::Errand> errands;
+    for (const HostAddress& host : target_.text->file.provider.workers) {
+      Remote::Errand one;
+      one.target = worker_target(tools_->files(), target_.place, target_.text->file, host, shell_.env);
+      one.command.script = std::string(kForbidScript);
+      one.command.env = {{"KEY", head_.public_key}};
+      one.command.timeout = 30s;
+      errands.push_back(std::move(one));
+    }
+    const auto targets = errands;
+    const auto outcomes = remote_->run_all(std::move(errands));
+    for (size_t i = 0; i < outcomes.size(); ++i) {
+      remote_->disconnect(targets[i].target);
+      if (outcomes[i].result && outcomes[i].result->ok()) continue;
+      shell_.err(fmt::format("note: the head's key is still in ~/.ssh/authorized_keys of {} (rubato-{})\n",
+                             targets[i].target.host, target_.place.name));
+    }
+  }
+
+  const ParsedCommand& parsed_;
+  const Shell& shell_;
+  const ClusterTarget& target_;
+  const std::unique_ptr<ClusterTools> tools_;
+  const std::unique_ptr<Remote> remote_;
+  const std::unique_ptr<Api> api_;
+  RemoteHead head_;
+  SshTarget way_;
+};
+
+}  // namespace
+
+std::unique_ptr<FolderHold> take_folder(ClusterTools& tools, const Shell& shell, const ClusterPlace& place,
+                                        const std::function<bool()>& pause) {
+  bool said = false;
+  while (true) {
+    if (auto hold = tools.try_hold(place)) return hold;
+    if (!std::exchange(said, true)) {
+      shell.err(fmt::format("waiting for another rubato up or down of '{}' to end\n", place.name));
+    }
+    if (!pause()) throw Error(ErrorCode::kFailed, "interrupted while waiting");
+  }
+}
+
+int remote_up(const ParsedCommand& parsed, const Shell& shell, const ClusterText& wanted) {
+  return RemoteUpper(parsed, shell, wanted).run();
+}
+
+int remote_down(const ParsedCommand& parsed, const Shell& shell, const ClusterTarget& target) {
+  return RemoteDowner(parsed, shell, target).run();
+}
+
+}  // namespace rubato::cli

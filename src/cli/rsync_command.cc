@@ -1,0 +1,189 @@
+// `rubato rsync-up` and `rsync-down`: files between this machine and the cluster's.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "cli/cluster_target.h"
+#include "cli/document.h"
+#include "cli/machine_commands.h"
+#include "cli/remote.h"
+#include "cli/session.h"
+#include "core/text.h"
+#include "os/files.h"
+#include "os/foreground.h"
+
+namespace rubato::cli {
+namespace {
+
+using nlohmann::json;
+using provider::SshTarget;
+using provider::SyncOptions;
+
+struct Transfer {
+  std::string source, target;
+  SyncOptions options;
+};
+
+// A path of this machine as typed; a slash at its end keeps its meaning.
+std::string absolute_here(const std::string& path) {
+  std::string out = std::filesystem::absolute(path).lexically_normal().string();
+  if (path.ends_with('/') && !out.ends_with('/')) out += '/';
+  return out;
+}
+
+class Syncer {
+ public:
+  Syncer(const ParsedCommand& parsed, const Shell& shell, bool up)
+      : parsed_(parsed), shell_(shell), up_(up), words_(parsed.positionals) {
+    target_ = find_cluster(parsed, shell, take_cluster_word(parsed, words_));
+  }
+
+  int run() {
+    const std::vector<Transfer> transfers = read_transfers();
+    if (transfers.empty()) {
+      shell_.err("the cluster file has no file_mounts: nothing to copy\n");
+      return 0;
+    }
+    if (target_.here()) return copy_here(transfers);
+    const std::unique_ptr<Remote> remote = shell_.remote();
+    for (const auto& [name, way] : machines(*remote)) {
+      for (const Transfer& one : transfers) {
+        up_ ? put(*remote, way, one) : fetch(*remote, way, one);
+        shell_.err(fmt::format("{}: {} -> {}\n", name, one.source, one.target));
+      }
+    }
+    return 0;
+  }
+
+ private:
+  std::vector<Transfer> read_transfers() const {
+    if (words_.size() == 1) {
+      throw Error(ErrorCode::kUsage, fmt::format("where should '{}' go?", words_.front()), "",
+                  fmt::format("write rubato {} CLUSTER SOURCE TARGET", up_ ? "rsync-up" : "rsync-down"));
+    }
+    if (words_.size() == 2) {
+      Transfer one{words_[0], words_[1], {}};
+      (up_ ? one.source : one.target) = absolute_here(up_ ? one.source : one.target);
+      one.options.remove_others = parsed_.has("delete");
+      return {one};
+    }
+    std::vector<Transfer> out;
+    if (!target_.text) return out;
+    const FilesConfig& files = target_.text->file.files;
+    for (const auto& [there, here] : files.mounts) {
+      const std::string mine = absolute_here(expand_home(here, shell_.env));
+      Transfer one = up_ ? Transfer{mine, there, {}} : Transfer{there, mine, {}};
+      // Nobody expects a download to delete what is only here.
+      one.options.remove_others = up_ || parsed_.has("delete");
+      one.options.exclude = files.exclude;
+      one.options.ignore_files = files.ignore_files;
+      out.push_back(std::move(one));
+    }
+    return out;
+  }
+
+  // Name for people, and the way to it.
+  std::vector<std::pair<std::string, SshTarget>> machines(Remote& remote) {
+    os::RealFiles files;
+    const SshTarget head = target_of(files, target_.place, *target_.remote);
+    remote.connect(head);
+    std::vector<std::pair<std::string, SshTarget>> out = {{"head", head}};
+    if (!parsed_.has("all-nodes")) return out;
+    const json reply = get(*shell_.open_api(target_.place), "nodes");
+    for (const json& node : list_in(reply, "nodes")) {
+      if (node.value("head", false) || raw_in(node, "address").empty()) continue;
+      SshTarget way = worker_way(raw_in(node, "address"));
+      out.emplace_back(raw_in(node, "id"), std::move(way));
+    }
+    return out;
+  }
+
+  // Straight to a worker when it can be reached so, else by way of the head's machine.
+  SshTarget worker_way(const std::string& address) {
+    os::RealFiles files;
+    HostAddress host;
+    host.host = address;
+    for (const HostAddress& one : target_.text->file.provider.workers) {
+      if (one.host == address) host = one;
+    }
+    SshTarget way = worker_target(files, target_.place, target_.text->file, host, shell_.env);
+    try {
+      shell_.remote()->connect(way);
+    } catch (const Error& error) {
+      if (error.code != ErrorCode::kUnavailable) throw;
+      way.proxy_command.clear();
+      way.proxy_jump = to_string(target_.remote->host);
+    }
+    return way;
+  }
+
+  std::optional<NodeContainer> container() const {
+    if (!target_.text || parsed_.value("run-env", "auto") == "host") return std::nullopt;
+    return container_for(target_.text->file, target_.text->file.head_type, true);
+  }
+
+  void put(Remote& remote, const SshTarget& way, const Transfer& one) {
+    const auto inside = container();
+    if (!inside) return remote.upload(way, one.source, one.target, one.options);
+    // By way of the host: a container has no door of its own.
+    const std::string between = "~/.rubato/rsync/" + std::filesystem::path(one.source).filename().string();
+    remote.upload(way, one.source, between, one.options);
+    copy_between(remote, way, *inside, provider::quote_path(between), shell_quote(inside->name + ":" + one.target),
+                 std::filesystem::is_directory(one.source));
+  }
+
+  void fetch(Remote& remote, const SshTarget& way, const Transfer& one) {
+    const auto inside = container();
+    if (!inside) return remote.download(way, one.source, one.target, one.options);
+    const std::string between = "~/.rubato/rsync/down";
+    provider::Command clear;
+    clear.script = "rm -rf " + provider::quote_path(between) + " && mkdir -p ~/.rubato/rsync";
+    remote.run(way, std::move(clear));
+    copy_between(remote, way, *inside, shell_quote(inside->name + ":" + one.source), provider::quote_path(between),
+                 false);
+    remote.download(way, between, one.target, one.options);
+  }
+
+  void copy_between(Remote& remote, const SshTarget& way, const NodeContainer&, const std::string& from,
+                    const std::string& to, bool contents) {
+    provider::Command command;
+    const char* tool = target_.text->file.docker.use_podman ? "podman" : "docker";
+    command.script = fmt::format("{} cp {}{} {}", tool, from, contents ? "/." : "", to);
+    command.timeout = 600s;
+    const provider::CommandResult result = remote.run(way, std::move(command));
+    if (result.ok()) return;
+    throw Error(ErrorCode::kFailed, fmt::format("{} cp on {} ended with {}{}", tool, way.host, result.exit_code,
+                                                provider::last_words(result)));
+  }
+
+  // A cluster of this machine: the same with cp, for there is nobody to ask.
+  int copy_here(const std::vector<Transfer>& transfers) {
+    const std::unique_ptr<Remote> remote = shell_.remote();
+    for (const Transfer& one : transfers) {
+      const std::string source = absolute_here(expand_home(one.source, shell_.env));
+      const std::string target = absolute_here(expand_home(one.target, shell_.env));
+      std::error_code error;
+      const bool folder = std::filesystem::is_directory(source, error);
+      const std::string parent =
+          folder || target.ends_with('/') ? target : std::filesystem::path(target).parent_path().string();
+      std::filesystem::create_directories(parent, error);
+      const int code = remote->in_front({"cp", "-a", "--", folder ? source + "/." : source, target});
+      if (code != 0) return code;
+      shell_.err(fmt::format("this machine: {} -> {}\n", source, target));
+    }
+    return 0;
+  }
+
+  const ParsedCommand& parsed_;
+  const Shell& shell_;
+  const bool up_;
+  std::vector<std::string> words_;
+  ClusterTarget target_;
+};
+
+}  // namespace
+
+int rsync_up_command(const ParsedCommand& parsed, const Shell& shell) { return Syncer(parsed, shell, true).run(); }
+int rsync_down_command(const ParsedCommand& parsed, const Shell& shell) { return Syncer(parsed, shell, false).run(); }
+
+}  // namespace rubato::cli

@@ -1,0 +1,45 @@
+// UpProgress: how nodes come up, from the API's documents: what to print of each look, and when to stop waiting. Pure.
+//
+//   reachable -> files -> initialization -> setup -> agent -> joined
+#pragma once
+
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cli/layout.h"
+
+namespace rubato::cli {
+
+class UpProgress {
+ public:
+  explicit UpProgress(int64_t wanted) : wanted_(wanted) {}
+
+  // One look at GET status, and the events since the look before. Returns lines that stay: steps, if `steps`, failures.
+  std::string look(const nlohmann::json& status, const nlohmann::json& events, bool steps, const Look& look);
+
+  // The nodes that are not up, a line each, for a screen that is written over.
+  std::vector<std::string> live(const nlohmann::json& status, const Look& look) const;
+
+  bool done() const { return up_ >= wanted_ && pending_ == 0; }
+  // Each node that is wanted is up or has failed: waiting longer is the head's business.
+  bool given_up() const { return !failures_.empty() && up_ + static_cast<int64_t>(failures_.size()) >= wanted_; }
+  int64_t up() const { return up_; }
+  // "worker-2: setup: ..." with the last lines of its commands, for each that failed.
+  std::string failures() const;
+  // One of them, for a command that we suggest.
+  std::string failed_node() const { return failures_.empty() ? "" : failures_.begin()->first; }
+
+ private:
+  const int64_t wanted_;
+  int64_t up_ = 0;
+  int64_t pending_ = 0;
+  bool looked_ = false;
+  std::set<std::string> begun_before_;           // with another file, perhaps: their failure is not this one's
+  std::map<std::string, std::string> steps_;     // by node: the last one that was printed
+  std::map<std::string, std::string> failures_;  // by node
+};
+
+}  // namespace rubato::cli

@@ -1,0 +1,135 @@
+// `rubato get-head-ip`, `get-worker-ips`, `monitor` and `clusters`: what and where clusters are.
+#include <fmt/format.h>
+
+#include "cli/cluster_target.h"
+#include "cli/cluster_tools.h"
+#include "cli/document.h"
+#include "cli/machine_commands.h"
+#include "cli/remote.h"
+#include "cli/session.h"
+#include "cli/status_commands.h"
+#include "core/text.h"
+#include "os/files.h"
+
+namespace rubato::cli {
+namespace {
+
+using nlohmann::json;
+
+ClusterTarget target_for(const ParsedCommand& parsed, const Shell& shell) {
+  std::vector<std::string> words = parsed.positionals;
+  return find_cluster(parsed, shell, take_cluster_word(parsed, words));
+}
+
+// What of a cluster is known without a long wait.
+struct Glance {
+  std::string name, where, state;
+  int64_t nodes = 0, up = 0, jobs = 0;
+  bool asked = false;  // its head answered
+};
+
+std::string host_words(HostAddress host) {
+  if (host.port == 22) host.port = 0;
+  return to_string(host);
+}
+
+Glance glance(const ClusterFound& found, const Shell& shell) {
+  Glance out;
+  out.name = found.name;
+  const ClusterPlace place = place_of(shell.env, found.name);
+  os::RealFiles files;
+  std::optional<RemoteHead> remote;
+  try {
+    remote = read_remote(files, place);
+  } catch (const Error&) {
+    out.state = "damaged";
+    return out;
+  }
+  out.where = remote ? host_words(remote->host) : "this machine";
+  if (!found.open) {
+    out.state = "down";
+    return out;
+  }
+  try {
+    ApiRequest request;
+    request.target = "status";
+    request.limit = 5s;
+    const json status = shell.open_api(place)->call(request);
+    out.asked = true;
+    for (const json& node : list_in(status, "nodes")) {
+      ++out.nodes;
+      out.up += raw_in(node, "phase") == "up" ? 1 : 0;
+    }
+    const json& totals = object_in(status, "totals");
+    out.jobs = int_in(totals, "running") + int_in(totals, "queued");
+    out.state = "up";
+  } catch (const Error& error) {
+    out.state = remote && error.message.find("not running") == std::string::npos ? "unreachable" : "head is dead";
+  }
+  return out;
+}
+
+}  // namespace
+
+int get_head_ip_command(const ParsedCommand& parsed, const Shell& shell) {
+  const ClusterTarget target = target_for(parsed, shell);
+  shell.out((target.here() ? "127.0.0.1" : target.remote->host.host) + "\n");
+  return 0;
+}
+
+int get_worker_ips_command(const ParsedCommand& parsed, const Shell& shell) {
+  const ClusterTarget target = target_for(parsed, shell);
+  if (!target.here() && !target.known) {
+    throw Error(ErrorCode::kNotFound, fmt::format("'{}' is not up", target.place.name), "",
+                "start it with: rubato up " + target.words());
+  }
+  const json reply = get(*shell.open_api(target.place), "nodes");
+  for (const json& node : list_in(reply, "nodes")) {
+    const std::string address = raw_in(node, "address");
+    if (!node.value("head", false) && !address.empty()) shell.out(address + "\n");
+  }
+  return 0;
+}
+
+int monitor_command(const ParsedCommand& parsed, const Shell& shell) {
+  const ClusterTarget target = target_for(parsed, shell);
+  ParsedCommand events;
+  Given name;
+  name.values = {target.place.name};
+  name.origin = "--cluster";
+  events.given.emplace("cluster", std::move(name));
+  Given limit;
+  limit.values = {parsed.value("lines", "100")};
+  limit.origin = "--lines";
+  events.given.emplace("limit", std::move(limit));
+  if (!parsed.has("no-follow")) events.given.emplace("follow", Given{});
+  return events_command(events, shell);
+}
+
+int clusters_command(const ParsedCommand& parsed, const Shell& shell) {
+  json list = json::array();
+  Table table({"CLUSTER", "STATE", "NODES", "JOBS", "WHERE"});
+  for (const ClusterFound& found : list_clusters(clusters_folder(shell.env))) {
+    const Glance one = glance(found, shell);
+    list.push_back({{"name", one.name}, {"state", one.state}, {"where", one.where}});
+    if (one.asked) list.back().update({{"nodes", one.nodes}, {"nodes_up", one.up}, {"jobs", one.jobs}});
+    const bool up = one.state == "up";
+    table.add({{one.name, Hue::kCyan},
+               {one.state, up                    ? Hue::kGreen
+                           : one.state == "down" ? Hue::kDim
+                                                 : Hue::kRed},
+               {one.asked ? fmt::format("{}/{} up", one.up, one.nodes) : "-"},
+               {one.asked ? fmt::format("{}", one.jobs) : "-"},
+               {one.where}});
+  }
+  if (parsed.has("json")) {
+    shell.out(json_text(json{{"clusters", list}}));
+  } else if (table.empty()) {
+    shell.err(fmt::format("no cluster is known here; {}\n", kStartOne));
+  } else {
+    shell.out(table.text(look_of(shell)));
+  }
+  return 0;
+}
+
+}  // namespace rubato::cli

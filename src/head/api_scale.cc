@@ -1,0 +1,121 @@
+// The routes of the autoscaler: requests, decisions, the audit.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "head/api.h"
+#include "head/documents.h"
+#include "head/scale_documents.h"
+
+namespace rubato::head {
+
+using cluster::State;
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t kBundlesMax = 1000;
+constexpr int64_t kBundleCountMax = 1'000'000;
+constexpr uint64_t kSearched = 5000;  // records that are looked through for decisions
+constexpr size_t kDecisionsMax = 100;
+
+ServerReply json_reply(const json& document, int status = 200) {
+  ServerReply out;
+  out.status = status;
+  out.headers["content-type"] = "application/json";
+  out.body = document.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  return out;
+}
+
+// {"bundles": [{"resources": {"CPU": 1}, "count": 64}]}; an empty list clears.
+std::vector<cluster::Bundle> read_bundles(const std::string& body) {
+  const json document = json::parse(body, nullptr, false);
+  const Error wrong(ErrorCode::kUsage,
+                    "the request's body is not {\"bundles\": [{\"resources\": {...}, \"count\": N}]}");
+  if (!document.is_object() || !document.contains("bundles") || !document["bundles"].is_array()) throw wrong;
+  std::vector<cluster::Bundle> out;
+  for (const json& one : document["bundles"]) {
+    if (!one.is_object() || !one.contains("resources")) throw wrong;
+    cluster::Bundle bundle;
+    bundle.each = resources_from_json(one["resources"]);
+    const json count = one.value("count", json(1));
+    if (!count.is_number_integer()) throw wrong;
+    bundle.count = count.get<int64_t>();
+    if (bundle.each.empty()) throw Error(ErrorCode::kUsage, "a bundle without resources asks for nothing");
+    if (bundle.count < 1 || bundle.count > kBundleCountMax)
+      throw Error(ErrorCode::kUsage, fmt::format("a count of {} bundles is out of range", bundle.count));
+    out.push_back(std::move(bundle));
+  }
+  if (out.size() > kBundlesMax)
+    throw Error(ErrorCode::kUsage, fmt::format("more than {} different bundles", kBundlesMax));
+  return out;
+}
+
+}  // namespace
+
+Task<ServerReply> Api::request_resources(Call call) {
+  cluster::ResourcesRequested requested;
+  requested.bundles = read_bundles(call.request.body);
+  const State& state = *co_await controller_.settled();
+  if (state.shutting_down)
+    throw Error(ErrorCode::kConflict, "the cluster is shutting down", "", "start it again with: rubato up");
+  std::vector<cluster::Event> events;
+  events.emplace_back(std::move(requested));
+  co_await controller_.submit(std::move(events));
+  co_return json_reply(autoscaler_document(state, controller_.now()), 202);
+}
+
+Task<ServerReply> Api::audit(Call) {
+  const std::optional<std::vector<NodeId>> there = co_await controller_.machines_there();
+  const State& state = *co_await controller_.settled();
+  co_return json_reply(audit_document(state, there, controller_.now()));
+}
+
+Task<ServerReply> Api::decisions(Call call) {
+  size_t limit = 1;
+  if (const auto it = call.request.query.find("limit"); it != call.request.query.end()) {
+    limit = std::min<size_t>(kDecisionsMax, static_cast<size_t>(std::max(0, std::atoi(it->second.c_str()))));
+  }
+  const uint64_t last = controller_.history().last();
+  const std::vector<cluster::Record> records =
+      co_await controller_.history().records(last > kSearched ? last - kSearched : 0, kSearched);
+  json found = json::array();
+  for (auto it = records.rbegin(); it != records.rend() && found.size() < limit; ++it) {
+    if (std::optional<json> one = decision_document(*it)) found.push_back(std::move(*one));
+  }
+  std::reverse(found.begin(), found.end());
+  co_return json_reply({{"decisions", std::move(found)}});
+}
+
+Task<ServerReply> Api::plan(Call call) {
+  const json body = json::parse(call.request.body, nullptr, false);
+  if (!body.is_object() || !body.value("text", json()).is_string())
+    throw Error(ErrorCode::kUsage, "the request's body is not {\"text\": CLUSTER FILE, \"file\": NAME}");
+  const std::string file = body.value("file", json()).is_string() ? body["file"].get<std::string>() : "cluster.yaml";
+  const ClusterSpec spec = read_cluster_spec(body["text"].get<std::string>(), file);
+  const State& state = *co_await controller_.settled();
+  co_return json_reply(plan_document(state, spec, controller_.now()));
+}
+
+Task<ServerReply> Api::node_why(Call call) {
+  const NodeId id{call.parts["id"]};
+  const State& state = *co_await controller_.settled();
+  const uint64_t last = state.offset;
+  const std::vector<cluster::Record> records =
+      co_await controller_.history().records(last > kSearched ? last - kSearched : 0, kSearched);
+  const std::optional<json> past = why_from_records(id, records);
+  const auto node = state.nodes.find(id);
+  if (node == state.nodes.end()) {
+    if (!past) {
+      throw Error(ErrorCode::kNotFound, fmt::format("there is no node '{}'", id.value), "",
+                  "rubato status lists the nodes");
+    }
+    co_return json_reply(*past);
+  }
+  json why = why_node(state, node->second);
+  if (past) why["history"] = (*past)["history"];
+  co_return json_reply(why);
+}
+
+}  // namespace rubato::head

@@ -1,0 +1,47 @@
+// Gangs: all bundles of one get a place, or none.
+#pragma once
+
+#include "policy/scale_pack.h"
+#include "policy/scale_work.h"
+
+namespace rubato::policy {
+
+// What keeps bundles from a place.
+struct Binding {
+  ScaleLimit limit = ScaleLimit::kNone;
+  std::string text;
+  std::optional<size_t> type;  // the one that would hold it if the limit were gone
+};
+// For one more node that holds `need`.
+Binding binding_limit(const Supply& supply, const Rooms& rooms, std::span<const double> need);
+
+struct GangFailure {
+  size_t gang = 0;
+  Binding binding;
+};
+
+// Seats whole gangs on the nodes of a packing, and on new ones; puts everything back when one bundle stays without.
+class GangSeater {
+ public:
+  GangSeater(const Dimensions& dimensions, const Rooms& rooms, const PackStyle& style, size_t cells_max)
+      : dimensions_(dimensions), rooms_(rooms), style_(style), cells_max_(cells_max) {}
+
+  // The packing's own stock is not touched. nullopt: it is seated.
+  std::optional<Binding> seat(Packing& packing, const Gang& gang, int index) const;
+
+ private:
+  struct Whole {  // what must be on one node
+    std::vector<double> need;
+    std::vector<GangSeat> seats;
+  };
+  std::optional<Binding> seat_apart(Packing& packing, std::vector<Whole> parts) const;
+  std::optional<Binding> seat_anyhow(Packing& packing, const Gang& gang, int index) const;
+  size_t cheapest_for(const Packing& packing, std::span<const double> need) const;
+
+  const Dimensions& dimensions_;
+  const Rooms& rooms_;
+  const PackStyle& style_;
+  size_t cells_max_;
+};
+
+}  // namespace rubato::policy

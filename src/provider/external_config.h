@@ -1,0 +1,50 @@
+// What a cluster file says about its provider's program: how it is started, and what it is told first.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/cluster_file.h"
+#include "provider/external_program.h"
+#include "world/files.h"
+
+namespace rubato::provider {
+
+// Who asks: a person's machine, which needs the head's machine alone, or the head.
+enum class ExternalPlace { kClient, kHead };
+std::string_view to_string(ExternalPlace place);
+
+struct ExternalSettings {
+  ExternalPlace place = ExternalPlace::kHead;
+  std::vector<std::string> env;  // of the program
+  // Where the cluster file and what belongs to its provider lies: the program's working folder.
+  std::string folder;
+  std::string state;                // a folder of the program's own; made with 0700
+  std::string python = "python3";   // for provider.module
+  std::string version;              // rubato's
+  nlohmann::json carry;             // what the program on the person's machine gave for the one on the head
+  std::optional<Machine> own;       // the head's machine, when we are on it: never asked for
+  Duration create_timeout = 15min;  // until its address is known
+  Duration remove_timeout = 10min;
+  Duration ask_timeout = 2min;  // list, describe
+};
+
+// True for `provider: {type: external}`: a command or a Python class.
+bool is_external(const ClusterFile& file);
+
+// The program, its arguments and its greeting. Throws kUsage for a file that names neither command nor module.
+ExternalProgramSpec external_program_of(const ClusterFile& file, const ExternalSettings& settings);
+
+// Puts the Python host where external_program_of() looks for it, when the file names a class.
+void prepare_external(Files& files, const ClusterFile& file, const ExternalSettings& settings);
+
+// Relative to `folder`: the files and folders there that the provider's program needs on the head's machine: words of
+// the command that are files there, and the module's file or folder. None when all is installed on its own.
+std::vector<std::string> external_files(Files& files, const ClusterFile& file, const std::string& folder);
+
+// The whole file as Ray's own programs expect it, with the defaults filled in.
+nlohmann::json ray_form(const ClusterFile& file);
+
+}  // namespace rubato::provider

@@ -1,0 +1,49 @@
+// ExternalInstances: machines that somebody's program makes, in any language (`provider: {type: external}`).
+// docs/external-providers.md is for those who write one.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "provider/external_config.h"
+#include "provider/external_program.h"
+#include "provider/instances.h"
+
+namespace rubato::provider {
+
+class ExternalInstances final : public Instances {
+ public:
+  // The program is started with the first call. Every call must have ended, or be cancelled, before this goes.
+  ExternalInstances(World& world, ClusterFile file, ExternalSettings settings, Log log);
+
+  Task<Machine> create(NodeOrder order) override;
+  Task<std::optional<Machine>> find(NodeId node) override;
+  Task<void> remove(NodeId node, bool cleaned) override;
+  Task<std::vector<NodeId>> list() override;
+  bool machines_stay() const override { return greeting_.machines_stay; }  // as the program last said
+  void note_cleaned(const NodeId& node) override;
+  void note_failure(const NodeId& node, const std::string& why) override;
+
+  // Starts the program and asks what it is: for `rubato doctor`, and for what the head's is to carry on.
+  Task<ExternalGreeting> greet();
+
+ private:
+  Task<nlohmann::json> ask(std::string method, nlohmann::json params, std::string what, Duration timeout,
+                           ExternalProgram::OnProgress on_progress = {});
+  Task<std::optional<ExternalMachine>> describe(NodeId node);
+  Task<void> tell(std::string method, NodeId node, std::string why);
+  bool is_own(const NodeId& node) const;
+  void use_file(ClusterFile file);
+
+  World& world_;
+  const ExternalSettings settings_;
+  const Log log_;
+  ClusterFile file_;
+  std::string text_;                          // of the newest order, that file_ was read from
+  std::shared_ptr<ExternalProgram> program_;  // calls that are under way keep theirs when the file changes
+  ExternalGreeting greeting_;
+  Scope tasks_;  // what nobody waits for
+};
+
+}  // namespace rubato::provider

@@ -1,0 +1,53 @@
+// Instances: where machines come from: a list of hosts, a cloud, somebody's program. What is done on a machine to make
+// a node of it is not its business; SshProvider (ssh_provider.h) brings both together.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/task.h"
+#include "model/cluster_file.h"
+#include "model/ids.h"
+#include "provider/node_provider.h"
+
+namespace rubato::provider {
+
+struct Machine {
+  HostAddress host;               // where ssh goes; user empty or port 0: the cluster's
+  std::string address;            // where other nodes reach it; empty: host.host
+  bool this_machine = false;      // the head's own: no ssh needed
+  std::vector<NodeId> leftovers;  // of nodes that were here before and could not be stopped: they are, first
+};
+
+// Each call may be repeated after a crash of the caller: it then finishes what was begun.
+class Instances {
+ public:
+  virtual ~Instances() = default;
+
+  // The machine for this node: the one it has, or a new one. Returns when its address is known; ssh may not answer yet.
+  // Throws kUsage when it can never work, kConflict when there is none now (no free host, no capacity, quota),
+  // kUnavailable when trying again may help.
+  virtual Task<Machine> create(NodeOrder order) = 0;
+
+  // The machine that the node has; nullopt when there is none.
+  virtual Task<std::optional<Machine>> find(NodeId node) = 0;
+
+  // Returns when the node has no machine any more; at once when it had none. `cleaned`: its agent is stopped and
+  // its folder removed; of interest to those whose machines stay, who give the others back as `leftovers`.
+  virtual Task<void> remove(NodeId node, bool cleaned) = 0;
+
+  // All nodes that have a machine, whether or not anybody remembers them.
+  virtual Task<std::vector<NodeId>> list() = 0;
+
+  // The leftovers on the node's machine are gone.
+  virtual void note_cleaned(const NodeId& node) { (void)node; }
+
+  // The machine stays when its node is removed, so the agent has to be stopped before.
+  virtual bool machines_stay() const = 0;
+
+  // The node could not be brought up on its machine: others are better for the next one.
+  virtual void note_failure(const NodeId& node, const std::string& why) = 0;
+};
+
+}  // namespace rubato::provider

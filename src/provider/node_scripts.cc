@@ -1,0 +1,103 @@
+#include "provider/node_scripts.h"
+
+#include <fmt/format.h>
+
+#include "core/text.h"
+
+namespace rubato::provider {
+
+namespace {
+
+// setup.pid holds a process group and the start time of its leader: a number that was given to another process since
+// is not mistaken for it. sshd gives each command a session, so its shell leads a group.
+constexpr std::string_view kEndOldSetup = R"sh(
+started() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
+if read -r rb_old rb_since 2>/dev/null <"$rb_dir/setup.pid" && [ -n "$rb_since" ]; then
+  if [ "$(started "$rb_old")" = "$rb_since" ]; then kill -9 "-$rb_old" 2>/dev/null; fi
+fi
+)sh";
+
+// Whether a scope of the user's systemd can be made that stays when nobody is logged in.
+constexpr std::string_view kStartAgent = R"sh(
+if [ -z "$XDG_RUNTIME_DIR" ] && [ -d "/run/user/$(id -u)" ]; then export XDG_RUNTIME_DIR="/run/user/$(id -u)"; fi
+lingers() { [ "$(loginctl show-user "$(id -un)" --property=Linger --value 2>/dev/null)" = yes ]; }
+rb_how=daemon
+if command -v systemd-run >/dev/null 2>&1 && systemctl --user show-environment >/dev/null 2>&1; then
+  lingers || loginctl enable-linger >/dev/null 2>&1
+  if lingers && systemd-run --user --scope --quiet --collect --unit="$rb_unit-$$" \
+      "$rb_program" daemon start "$rb_dir" agent --dir "$rb_dir"; then rb_how=systemd; fi
+fi
+if [ $rb_how = daemon ]; then "$rb_program" daemon start "$rb_dir" agent --dir "$rb_dir" || exit 1; fi
+sleep 0.2
+if ! "$rb_program" daemon running "$rb_dir" >/dev/null; then
+  echo "the agent ended as it started; its last words:" >&2; tail -n 8 "$rb_dir/daemon.log" >&2; exit 1
+fi
+echo "rubato-agent $rb_was $rb_how"
+)sh";
+
+std::string write_file_words(const std::string& name, const std::string& text) {
+  return fmt::format("printf %s {} >\"$rb_dir/{}.new\" && mv -f \"$rb_dir/{}.new\" \"$rb_dir/{}\" || exit 1\n",
+                     shell_quote(text), name, name, name);
+}
+
+}  // namespace
+
+std::string look_script(const std::string& folder) {
+  return fmt::format("rb_dir={}\nif read -r r 2>/dev/null <\"$rb_dir/runtime\"; then echo \"rubato-runtime $r\"; fi\n",
+                     quote_path(folder));
+}
+
+std::string command_script(const std::string& folder, const std::string& command) {
+  return fmt::format(
+      "rb_dir={}\nmkdir -p \"$rb_dir\" && chmod 700 \"$rb_dir\" || exit 1\n{}"
+      "echo \"$$ $(started $$)\" >\"$rb_dir/setup.pid\"\n"
+      "unset rb_dir rb_old rb_since\n(eval {})\nc=$?\nrm -f {}/setup.pid\nexit $c\n",
+      quote_path(folder), kEndOldSetup, shell_quote(command), quote_path(folder));
+}
+
+std::string agent_script(const std::string& folder, const std::string& program, const std::string& unit,
+                         const NodeSetupSpec& spec, const std::string& agent_json) {
+  std::string script = fmt::format(
+      "rb_umask=$(umask)\numask 077\nrb_dir={}\nrb_program={}\nrb_unit={}\nrb_was=started\nmkdir -p \"$rb_dir\" && "
+      "chmod 700 \"$rb_dir\" "
+      "|| exit 1\n"
+      "rb_dir=$(cd \"$rb_dir\" && pwd -P) || exit 1\n{}rm -f \"$rb_dir/setup.pid\"\n",
+      quote_path(folder), quote_path(program), shell_quote(unit), kEndOldSetup);
+  if (!spec.runtime_hash.empty()) script += write_file_words("runtime", spec.runtime_hash + "\n");
+  // An agent that runs with the same agent.json is the wanted one; what else is new was put beside it.
+  const char* same = spec.keep_running ? "true"
+                     : spec.restart    ? "false"
+                                       : "[ \"$(cat \"$rb_dir/agent.json\")\" = \"$rb_wanted\" ]";
+  script += fmt::format(
+      "ln -sfn \"$rb_program\" \"$rb_dir/program\"\nrb_wanted={}\n"
+      "if \"$rb_program\" daemon running \"$rb_dir\" >/dev/null; then\n"
+      "  if {}; then echo 'rubato-agent running'; exit 0; fi\n"
+      "  \"$rb_program\" daemon stop \"$rb_dir\" || exit 1; rb_was=restarted\nfi\n",
+      shell_quote(std::string(trim(agent_json))), same);
+  script += write_file_words("ca.pem", spec.identity.ca);
+  script += write_file_words("node.pem", spec.identity.certificate);
+  script += write_file_words("node.key", spec.identity.key);
+  script += write_file_words("agent.json", agent_json);
+  script += "umask \"$rb_umask\"\n";  // the workers' files are the person's business
+  for (const std::string& command : spec.before_agent) {
+    const std::string words = shell_quote(fmt::format("`{}` failed, and the agent was not started", command));
+    script += fmt::format("eval {} || {{ echo {} >&2; exit 1; }}\n", shell_quote(command), words);
+  }
+  return script + std::string(kStartAgent);
+}
+
+std::string stop_script(const std::string& folder, Duration grace) {
+  return fmt::format(
+      "rb_dir={}\n[ -d \"$rb_dir\" ] || exit 0\nrb_dir=$(cd \"$rb_dir\" && pwd -P) || exit 1\n{}"
+      "if [ -x \"$rb_dir/program\" ]; then \"$rb_dir/program\" daemon --grace {}s stop \"$rb_dir\" || exit 1; fi\nrm "
+      "-rf \"$rb_dir\"\n",
+      quote_path(folder), kEndOldSetup, to_ms(grace) / 1000);
+}
+
+std::string running_script(const std::string& folder) {
+  return fmt::format(
+      "rb_dir={}\n[ -x \"$rb_dir/program\" ] && \"$rb_dir/program\" daemon running \"$rb_dir\" >/dev/null\n",
+      quote_path(folder));
+}
+
+}  // namespace rubato::provider

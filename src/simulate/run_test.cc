@@ -1,0 +1,137 @@
+#include "simulate/run.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "simulate/past.h"
+#include "simulate/report.h"
+
+namespace rubato::simulate {
+namespace {
+
+std::string no_file(const std::string& path) { throw Error(ErrorCode::kUsage, "no file " + path); }
+
+Scenario scenario(const std::string& more) {
+  return read_scenario(R"(duration: 10min
+cluster:
+  cluster_name: c
+  provider: {type: local}
+  max_workers: 3
+  idle_timeout_minutes: 1
+  available_node_types:
+    small: {resources: {CPU: 2}, min_workers: 0, max_workers: 3}
+cloud: {boot: 5s, prices: {small: 3.6}}
+)" + more,
+                       "s.yaml", no_file);
+}
+
+Outcome play(const Scenario& scenario, uint64_t seed) {
+  const Plan plan;
+  Run run(scenario, plan, seed);
+  return run.play();
+}
+
+constexpr const char* kJobs =
+    "workload:\n  - {every: 2min, until: 9min, workers: 1:4, work: 2min, crashes_per_worker_hour: 10, max_restarts: "
+    "50}\n";
+constexpr const char* kFaults =
+    "faults:\n  agent_crash: {every: 2min}\n  head_crash: {every: 3min}\n  node_crash: {every: 3min}\n";
+
+TEST(Run, TheSameSeedGivesTheSameRun) {
+  for (const char* agents : {"agents: real\n", "agents: light\n"}) {
+    const Scenario played = scenario(std::string(agents) + kJobs + kFaults);
+    const Outcome one = play(played, 3), same = play(played, 3), other = play(played, 4);
+    EXPECT_EQ(one.broken, std::vector<std::string>{}) << agents;
+    EXPECT_EQ(one.hash, same.hash);
+    EXPECT_EQ(one.marks, same.marks);
+    EXPECT_NE(one.hash, other.hash);
+    EXPECT_EQ(one.submitted, 5u);
+    EXPECT_EQ(one.succeeded, 5u);
+  }
+}
+
+TEST(Run, NodesComeForJobsAndGoWhenIdle) {
+  const Outcome outcome = play(scenario("workload:\n  - {every: 1h, workers: 2, work: 2min}\n"), 1);
+  EXPECT_EQ(outcome.broken, std::vector<std::string>{});
+  EXPECT_EQ(outcome.succeeded, 1u);
+  EXPECT_EQ(outcome.launched, 1u);  // two workers fit on one node
+  EXPECT_EQ(outcome.removed, 1u);
+  EXPECT_EQ(outcome.checks.at("idle nodes go"), 1u);
+  // It boots 5 s, the job takes a minute with two workers, and it idles for another.
+  EXPECT_NEAR(outcome.node_hours, 127.0 / 3600, 20.0 / 3600);
+  EXPECT_NEAR(outcome.cost, 3.6 * outcome.node_hours, 0.01);
+}
+
+TEST(Run, WorkGoesOnFromTheLastCheckpoint) {
+  // One node, which dies after two minutes: the job has saved once a minute.
+  Scenario played =
+      scenario("workload:\n  - {every: 1h, work: 5min, checkpoint_every: 1min}\nfaults: {node_crash: {at: 150s}}\n");
+  const Outcome outcome = play(played, 1);
+  EXPECT_EQ(outcome.succeeded, 1u);
+  EXPECT_EQ(outcome.restarts, 1u);
+  EXPECT_GT(outcome.lost_s, 1);
+  EXPECT_LT(outcome.lost_s, 60);
+  EXPECT_NEAR(outcome.trained_s, 300 + outcome.lost_s, 1);
+}
+
+TEST(Run, SaysWhatCannotBeServed) {
+  // A quota of the cloud below what the job needs: it never fits, which is not the head's fault.
+  Scenario played = scenario("workload:\n  - {every: 1h, workers: 6, work: 1min}\n");
+  played.cloud.quota["small"] = 1;
+  const Outcome outcome = play(played, 1);
+  EXPECT_EQ(outcome.broken, std::vector<std::string>{});
+  EXPECT_EQ(outcome.infeasible, 1u);
+  EXPECT_GT(outcome.marks.at("cloud.quota"), 0u);
+}
+
+TEST(Run, AMachineThatNeverComesIsFoundOut) {
+  // Every boot fails, for ever: demand that could be served is not. The watch must not look away.
+  Scenario played =
+      scenario("workload:\n  - {every: 1h, work: 1min}\nfaults: {boot_failure: {chance: 1}, until: 100h}\n");
+  played.cloud.boot = Span{200h, 200h};  // also after the faults have stopped
+  played.patience = 10min;
+  const Outcome outcome = play(played, 1);
+  ASSERT_FALSE(outcome.broken.empty());
+  EXPECT_NE(outcome.broken.front().find("waits in vain"), std::string::npos) << outcome.broken.front();
+}
+
+TEST(Past, ReplaysAJournalAndChangesIt) {
+  const Scenario played = scenario("workload:\n  - {every: 30s, until: 5min, workers: 2, work: 4min}\n");
+  const Plan plan;
+  Run run(played, plan, 1);
+  const Outcome was = run.play();
+  std::vector<JournalRecord> records;
+  for (const auto& [offset, bytes] : run.journal().records()) records.push_back({offset, bytes});
+  const Past past = read_past(nullptr, records, "journal");
+  EXPECT_EQ(past.measured.submitted, was.submitted);
+  EXPECT_EQ(past.measured.succeeded, was.succeeded);
+  EXPECT_NEAR(past.measured.jct_s.mean, was.jct_s.mean, 1);
+  Run again(past.scenario, past.plan, 1);
+  const Outcome same = again.play();
+  EXPECT_EQ(same.succeeded, was.succeeded);
+  EXPECT_NEAR(same.jct_s.mean, was.jct_s.mean, 0.2 * was.jct_s.mean);
+
+  const Past fewer = changed_past(past, {"max_workers=1", "available_node_types.small.max_workers=1"});
+  Run small(fewer.scenario, fewer.plan, 1);
+  const Outcome slow = small.play();
+  EXPECT_EQ(slow.nodes_most, 1);
+  EXPECT_GT(slow.wait_s.mean, same.wait_s.mean);
+  EXPECT_THROW(changed_past(past, {"max_wrokers=1"}), Error);
+  EXPECT_THROW(changed_past(past, {"available_node_types.smal.max_workers=1"}), Error);
+}
+
+TEST(Report, IsWholeAndEscaped) {
+  Scenario played = scenario("workload:\n  - {every: 5min, work: 1min}\n");
+  played.name = "a <b> & c";
+  const Outcome outcome = play(played, 1);
+  const std::string page = html_report(outcome);
+  EXPECT_EQ(page.find("<b> &"), std::string::npos);
+  EXPECT_NE(page.find("a &lt;b&gt; &amp; c"), std::string::npos);
+  EXPECT_EQ(page.find("NaN"), std::string::npos);
+  EXPECT_EQ(page.find("nan"), std::string::npos);
+  EXPECT_EQ(page.find("http://"), page.find("http://www.w3.org"));  // nothing from elsewhere
+  EXPECT_EQ(svg_plots(outcome).size(), 6u);
+}
+
+}  // namespace
+}  // namespace rubato::simulate

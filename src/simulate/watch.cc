@@ -1,0 +1,227 @@
+#include "simulate/watch.h"
+
+#include <fmt/format.h>
+
+#include "cluster/apply.h"
+#include "core/error.h"
+
+namespace rubato::simulate {
+
+using cluster::JobPhase;
+using cluster::NodePhase;
+using cluster::Record;
+using rubato::NodeId;
+
+namespace {
+
+constexpr size_t kBrokenMax = 5;
+// A head looks for what nobody owns when it starts and now and then; calls may be throttled meanwhile.
+constexpr Duration kOrphanMax = 30min;
+
+bool counts_for_limits(const cluster::Node& node) {
+  if (node.head) return false;
+  return node.phase == NodePhase::kRequested || node.phase == NodePhase::kStarting || node.phase == NodePhase::kUp;
+}
+
+}  // namespace
+
+Watch::Watch(sim::Simulation& sim, const sim::SimJournal& journal, Cloud& cloud)
+    : sim_(sim), journal_(journal), cloud_(cloud) {}
+
+void Watch::add_broken(std::string words) {
+  if (broken.size() < kBrokenMax)
+    broken.push_back(fmt::format("{}: {}", format_duration(sim_.now() - Instant{}), std::move(words)));
+}
+
+void Watch::look() {
+  if (state_.offset < journal_.end()) {
+    for (auto it = journal_.records().upper_bound(state_.offset); it != journal_.records().end(); ++it)
+      take(cluster::decode(it->first, it->second));
+    if (limits_due_) check_limits();
+    limits_due_ = false;
+  }
+  if (sim_.workers.version() != workers_version_) check_workers();
+}
+
+void Watch::take(const Record& record) {
+  check_before(record);
+  cluster::apply(state_, record);
+  mark_transitions(record);
+  check_after(record);
+  if (on_record) on_record(record);
+}
+
+void Watch::check_before(const Record& record) {
+  if (const auto* removing = std::get_if<cluster::NodeRemoving>(&record.event)) {
+    count("no busy node is removed");
+    const auto it = state_.nodes.find(removing->node);
+    if (it == state_.nodes.end() || it->second.phase == NodePhase::kLost) return;
+    if (state_.jobs_on.contains(removing->node))
+      add_broken(fmt::format("{} is removed with workers on it ({})", removing->node.value, removing->reason));
+  } else if (const auto* started = std::get_if<cluster::JobStarted>(&record.event)) {
+    count("a generation starts once, with all its seats ready");
+    const auto it = state_.jobs.find(started->job);
+    if (it == state_.jobs.end() || !cluster::gathering(it->second.phase) ||
+        it->second.generation != started->generation)
+      add_broken(fmt::format("{} starts generation {} out of turn", started->job.value, started->generation));
+  } else if (const auto* placed = std::get_if<cluster::JobPlaced>(&record.event)) {
+    count("generations grow");
+    const auto it = state_.jobs.find(placed->job);
+    if (it == state_.jobs.end() || placed->generation <= it->second.generation)
+      add_broken(fmt::format("{} is placed as generation {} again", placed->job.value, placed->generation));
+  }
+}
+
+void Watch::check_after(const Record& record) {
+  if (const auto* placed = std::get_if<cluster::JobPlaced>(&record.event)) check_seats(*placed);
+  if (std::holds_alternative<cluster::NodeRequested>(record.event)) limits_due_ = true;
+  if (const auto* lost = std::get_if<cluster::NodeLost>(&record.event)) lost_.insert(lost->node);
+  if (const auto* gone = std::get_if<cluster::NodeGone>(&record.event)) lost_.erase(gone->node);
+}
+
+void Watch::check_seats(const cluster::JobPlaced& placed) {
+  const cluster::Job& job = state_.jobs.at(placed.job);
+  count("a job has between its least and most workers");
+  if (!job.seats.empty() && (job.workers() < job.spec.workers_min || job.workers() > job.spec.workers_max))
+    add_broken(fmt::format("{} gets {} workers, it wants {} to {}", job.id.value, job.workers(), job.spec.workers_min,
+                           job.spec.workers_max));
+  for (const cluster::Seat& seat : job.seats) {
+    count("no resource is given twice");
+    const auto node = state_.nodes.find(seat.node);
+    if (node == state_.nodes.end()) {
+      add_broken(fmt::format("{} is placed on {}, which is not there", job.id.value, seat.node.value));
+    } else if (!cluster::used_on(state_, seat.node).fits_in(node->second.resources)) {
+      add_broken(fmt::format("{} has {} but {} is in use", seat.node.value, describe(node->second.resources),
+                             describe(cluster::used_on(state_, seat.node))));
+    }
+  }
+}
+
+void Watch::check_limits() {
+  if (!state_.spec) return;
+  count("the limits of the file are kept");
+  std::map<std::string_view, int> of_type;
+  int all = 0;
+  for (const auto& [id, node] : state_.nodes) {
+    if (!counts_for_limits(node)) continue;
+    ++of_type[node.type];
+    ++all;
+  }
+  if (all > state_.spec->max_workers)
+    add_broken(fmt::format("{} nodes, but max_workers is {}", all, state_.spec->max_workers));
+  for (const auto& [name, type] : state_.spec->types) {
+    if (of_type[name] > type.max_workers)
+      add_broken(fmt::format("{} nodes of {}, but its max_workers is {}", of_type[name], name, type.max_workers));
+  }
+}
+
+// Marks of the state diagrams: "node up -> draining", "job running -> restarting".
+void Watch::mark_transitions(const Record& record) {
+  if (const auto id = cluster::node_of(record.event)) {
+    const auto before = node_phases_.find(*id);
+    const auto after = state_.nodes.find(*id);
+    const std::string_view from = before == node_phases_.end() ? "none" : cluster::to_string(before->second);
+    const std::string_view to = after == state_.nodes.end() ? "gone" : cluster::to_string(after->second.phase);
+    if (from != to) sim_.simulator.mark(fmt::format("node {} -> {}", from, to));
+    if (after == state_.nodes.end()) {
+      if (before != node_phases_.end()) node_phases_.erase(before);
+    } else {
+      node_phases_[*id] = after->second.phase;
+    }
+  }
+  if (const auto id = cluster::job_of(record.event)) {
+    const auto before = job_phases_.find(*id);
+    const auto after = state_.jobs.find(*id);
+    if (after == state_.jobs.end()) return;
+    const std::string_view from = before == job_phases_.end() ? "none" : cluster::to_string(before->second);
+    const std::string_view to = cluster::to_string(after->second.phase);
+    if (from != to) sim_.simulator.mark(fmt::format("job {} -> {}", from, to));
+    if (cluster::ended(after->second.phase)) {
+      if (before != job_phases_.end()) job_phases_.erase(before);
+    } else {
+      job_phases_[*id] = after->second.phase;
+    }
+  }
+}
+
+NodeId Watch::node_on(int machine) const {
+  for (const auto& [node, instance] : cloud_.live()) {
+    if (instance->machine != 0 && sim_.machine(instance->machine).node() == machine) return node;
+  }
+  return NodeId{};
+}
+
+bool Watch::given_up(const NodeId& node) const {
+  const auto it = state_.nodes.find(node);
+  return it == state_.nodes.end() || it->second.phase == NodePhase::kLost || it->second.phase == NodePhase::kRemoving;
+}
+
+// No rank twice within a generation, none outside its world, and no two generations of a job at once: but for workers
+// on nodes that the head has given up, which it cannot stop.
+void Watch::add_worker(const sim::WorkerRecord& worker) {
+  Run& run = runs_[worker.run_id];
+  count("ranks are dense within a generation");
+  if (worker.rank < 0 || worker.rank >= worker.world_size)
+    add_broken(fmt::format("{}: rank {} of {}", worker.run_id, worker.rank, worker.world_size));
+  for (const auto& [id, other] : run.workers) {
+    const bool twice = other.first == worker.generation && other.second == worker.rank;
+    if (!twice && other.first == worker.generation) continue;
+    const auto live = sim_.workers.live().find(id);
+    if (live == sim_.workers.live().end() || given_up(node_on(live->second.machine)) ||
+        given_up(node_on(worker.machine)))
+      continue;
+    add_broken(
+        twice ? fmt::format("{}: rank {} runs twice", worker.run_id, worker.rank)
+              : fmt::format("{}: generations {} and {} run at once", worker.run_id, other.first, worker.generation));
+  }
+  run.workers[worker.id] = {worker.generation, worker.rank};
+}
+
+void Watch::check_workers() {
+  workers_version_ = sim_.workers.version();
+  const std::vector<sim::WorkerRecord>& past = sim_.workers.past();
+  for (; past_seen_ < past.size(); ++past_seen_) {
+    const auto run = runs_.find(past[past_seen_].run_id);
+    if (run == runs_.end()) continue;
+    run->second.workers.erase(past[past_seen_].id);
+    if (run->second.workers.empty()) runs_.erase(run);
+  }
+  for (auto it = sim_.workers.live().upper_bound(last_worker_); it != sim_.workers.live().end(); ++it) {
+    last_worker_ = it->first;
+    add_worker(it->second);
+  }
+}
+
+void Watch::removing(const Instance& instance, bool busy) {
+  count("no machine is taken away while workers are on it");
+  if (!busy || instance.reclaimed || instance.crashed) return;
+  // A lost node is removed with whatever is on it.
+  if (!state_.nodes.contains(instance.node) || lost_.contains(instance.node)) return;
+  add_broken(fmt::format("the machine of {} is taken away with workers on it", instance.node.value));
+}
+
+void Watch::audit(bool head_up) {
+  const Duration since = sim_.now() - std::exchange(audited_, sim_.now());
+  std::map<NodeId, Duration> orphans;
+  for (const auto& [node, instance] : cloud_.live()) {
+    count("every instance is owned or being removed");
+    if (state_.nodes.contains(node)) continue;
+    const auto before = orphans_.find(node);
+    Duration& age = orphans[node];
+    age = before == orphans_.end() ? 0s : before->second + (head_up ? since : 0s);
+    sim_.simulator.mark("cloud.orphan");
+    if (age > kOrphanMax) add_broken(fmt::format("the instance {} belongs to nobody and is not removed", node.value));
+  }
+  orphans_ = std::move(orphans);
+}
+
+void Watch::close(const cluster::State* head) {
+  if (head && head->offset == state_.offset) {
+    count("the head's state is what its journal says");
+    if (cluster::encode_snapshot(*head) != cluster::encode_snapshot(state_))
+      add_broken("the head's state differs from what its journal says");
+  }
+  for (const auto& [check, number] : counts_) checks[std::string(check)] = number;
+}
+
+}  // namespace rubato::simulate

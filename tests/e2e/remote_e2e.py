@@ -1,0 +1,264 @@
+#!/usr/bin/env python3
+"""Clusters of other machines, by the commands that people type: hosts.py makes the machines, this one is the laptop."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import unittest
+
+import hosts as machines
+from cluster_harness import ClusterCase
+from harness import SCRIPTS, wait_until
+
+
+@unittest.skipIf(machines.why_not(), machines.why_not())
+class RemoteTest(ClusterCase):
+    cluster = "lab"
+    names = ("head", "w1", "w2")
+
+    def make(self, *names, disk_mb=0):
+        self.hosts = machines.Hosts(self.folder / "hosts", names or self.names, disk_mb=disk_mb)
+        return self.hosts
+
+    def tearDown(self):
+        if hasattr(self, "hosts"):
+            for host in self.hosts:
+                host.mend()  # what was cut must not keep `down` waiting
+        super().tearDown()
+
+    def assert_nothing_left(self):
+        if hasattr(self, "hosts"):
+            self.hosts.close()
+        super().assert_nothing_left()
+
+    def text(self, *lines, key=None, workers=None, head=None):
+        workers = [host for host in self.hosts if host.name != "head"] if workers is None else workers
+        addresses = ", ".join(host.address for host in workers)
+        return "\n".join([
+            f"cluster_name: {self.cluster}", "provider:", "  type: local",
+            f"  head_ip: {head or self.hosts['head'].address}", f"  worker_ips: [{addresses}]",
+            "auth:", "  ssh_user: root", f"  ssh_private_key: {key or self.hosts.key}", *lines]) + "\n"
+
+    def agents_on(self, name):
+        """The processes of agents on a machine, by their pid there."""
+        lines = self.hosts[name].run("ps -eo pid=,args= -ww").splitlines()
+        return sorted(int(line.split()[0]) for line in lines if " agent --dir " in line and "sh -c" not in line)
+
+    def assert_hosts_are_clean(self):
+        for host in self.hosts:
+            wait_until(lambda: not host.processes(), lambda: f"the end of {host.processes()} on {host.name}")
+            self.assertNotIn("rubato-lab", (host.home / ".ssh/authorized_keys").read_text())
+
+    def test_up_again_exec_and_down(self):
+        self.make()
+        first = self.up(self.text())
+        self.assertIn("'lab' is up with 3 nodes", first.stderr)
+        before = {name: self.agents_on(name) for name in self.names}
+        self.assertTrue(all(before.values()), before)
+        again = self.up(self.text())
+        self.assertEqual(again.stderr, "nothing to change: 'lab' is up with 3 nodes\n")
+        self.assertEqual({name: self.agents_on(name) for name in self.names}, before)
+
+        done = self.rubato("exec", "cluster.yaml", "echo out; echo err >&2; hostname; exit 7", code=7)
+        self.assertEqual((done.stdout, done.stderr), ("out\nhead\n", "err\n"))
+        self.assertEqual(self.rubato("exec", "lab", "--", "printf", "%s|", "a b", "$HOME").stdout, "a b|$HOME|")
+        self.assertEqual(self.rubato("exec", "lab", "exit 255", code=255).stderr, "")
+        self.assertEqual(self.rubato("get-head-ip", "cluster.yaml").stdout, self.hosts["head"].address + "\n")
+        self.assertEqual(sorted(self.rubato("get_worker_ips", "lab").stdout.split()),
+                         sorted(self.hosts[name].address for name in ("w1", "w2")))
+        known = self.json("clusters")["clusters"]
+        self.assertEqual([(one["name"], one["state"], one["nodes_up"]) for one in known], [("lab", "up", 3)])
+        self.assertIn("node worker-1 joined", self.rubato("monitor", "lab", "--no-follow").stdout)
+
+        self.rubato("down", "cluster.yaml", "-y")
+        self.assertEqual([one["state"] for one in self.json("clusters")["clusters"]], ["down"])
+        self.assert_hosts_are_clean()
+        self.assertIn("is not running", self.rubato("down", "lab", "-y").stderr)
+
+    def test_what_changes_is_changed_and_nothing_else(self):
+        self.make()
+        source = self.folder / "code"
+        source.mkdir()
+        (source / "a").write_text("1")
+        lines = [f"file_mounts: {{/root/code: {source}}}",
+                 "setup_commands: ['echo ran >> /root/ran; cat /root/code/a > /root/seen']"]
+        self.up(self.text("min_workers: 1", "max_workers: 2", *lines))
+        self.assertEqual(len(self.nodes()), 2)
+        ran = lambda: {name: self.hosts[name].run("cat ran 2>/dev/null | wc -l").strip() for name in self.names}
+        self.assertEqual(ran(), {"head": "1", "w1": "1", "w2": "0"})
+        before = self.agents_on("w1")
+
+        # Limits alone: the others are left alone.
+        self.up(self.text("min_workers: 1", "max_workers: 2", *lines), "--min-workers", 2)
+        self.assertEqual(ran(), {"head": "1", "w1": "1", "w2": "1"})
+        self.assertEqual(self.agents_on("w1"), before)
+
+        # Contents: everywhere, and what is gone here is gone there.
+        (source / "a").write_text("2")
+        (source / "b").write_text("new")
+        self.up(self.text("min_workers: 2", "max_workers: 2", *lines))
+        self.assertEqual(ran(), {"head": "2", "w1": "2", "w2": "2"})
+        self.assertEqual(self.hosts["w2"].run("cat seen code/b"), "2new")
+        (source / "b").unlink()
+        updated = self.agents_on("w1")
+        self.up(self.text("min_workers: 2", "max_workers: 2", *lines), "--no-restart")
+        self.assertEqual(self.hosts["w2"].run("ls code"), "a\n")
+        self.assertEqual(ran()["w1"], "3")
+        self.assertEqual(self.agents_on("w1"), updated)
+
+    def test_a_failing_command_says_everything(self):
+        self.make("head", "w1")
+        bad = self.text("worker_setup_commands: ['echo before; echo boom >&2; exit 3']")
+        done = self.up(bad, code=1)
+        for words in ("worker-1", "setup", "exit code 3", "boom", "rubato logs --node worker-1"):
+            self.assertIn(words, done.stderr)
+        self.assertIn("boom", self.rubato("logs", "--node", "worker-1").stdout)
+        self.assertIn("'lab' is up with 2 nodes", self.up(self.text()).stderr)
+
+    def test_files_go_both_ways(self):
+        self.make("head", "w1")
+        self.up(self.text())
+        source = self.folder / "data"
+        (source / "sub").mkdir(parents=True)
+        (source / "sub/x").write_text("x")
+        (source / "y y").write_text("y")
+        self.rubato("rsync-up", "cluster.yaml", "data", "/root/data")
+        self.assertEqual(self.hosts["head"].run("cat data/sub/x 'data/y y'"), "xy")
+        (source / "y y").unlink()
+        self.rubato("rsync_up", "cluster.yaml", "data", "/root/data", "-A")
+        self.assertEqual(self.hosts["w1"].run("ls data"), "sub\n")
+        self.assertEqual(self.hosts["head"].run("ls data"), "sub\ny y\n")
+        self.rubato("rsync-up", "lab", "data", "/root/data", "--delete")
+        self.assertEqual(self.hosts["head"].run("ls data"), "sub\n")
+        self.hosts["head"].run("echo back > data/z")
+        self.rubato("rsync_down", "cluster.yaml", "/root/data", "back")
+        self.assertEqual((self.folder / "back/z").read_text(), "back\n")
+        self.assertEqual((self.folder / "back/sub/x").read_text(), "x")
+
+    def test_a_job_trains_on_two_machines(self):
+        self.make("head", "w1")
+        self.up(self.text())
+        cpus = os.cpu_count()
+        job = self.submit("--workers", "2", "--cpus", cpus, "-d", SCRIPTS, "ddp_train.py", "$RUBATO_OUTPUT", "5", "0.01")
+        detail = self.wait_for_job(job, "succeeded", timeout=120)
+        self.assertEqual(detail["phase"], "succeeded")
+        self.rubato("fetch", job, self.folder / "result")
+        self.assertTrue(list((self.folder / "result").rglob("result.json")))
+
+    def test_a_machine_that_crashes_comes_back(self):
+        self.make("head", "w1")
+        self.up(self.text())
+        self.hosts["w1"].crash()
+        wait_until(lambda: len(self.nodes()) == 1, "the loss of the worker")
+        self.hosts["w1"].boot().wait_for_sshd()
+        wait_until(lambda: len(self.nodes()) == 2, lambda: f"the worker, have {self.status()['nodes']}", timeout=120)
+
+    def test_of_two_ups_one_waits(self):
+        self.make("head", "w1")
+        (self.folder / "cluster.yaml").write_text(self.text("setup_commands: ['sleep 2; echo ran >> /root/ran']"))
+        both = [self.follow("up", "cluster.yaml", "-y") for _ in range(2)]
+        words = [process.communicate()[1] for process in both]
+        self.assertEqual([process.returncode for process in both], [0, 0], words)
+        self.assertEqual(sum("waiting for another rubato up or down of 'lab' to end" in one for one in words), 1, words)
+        self.assertEqual(self.hosts["w1"].run("cat ran"), "ran\n")
+
+    def test_up_that_was_killed_is_finished_by_the_next(self):
+        self.make("head", "w1")
+        (self.folder / "cluster.yaml").write_text(self.text("setup_commands: ['touch /root/began; sleep 3; echo ran >> /root/ran']"))
+        killed = self.follow("up", "cluster.yaml", "-y")
+        wait_until(lambda: (self.hosts["w1"].home / "began").exists(), "the set-up's begin")
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        self.assertIn("'lab' is up with 2 nodes", self.rubato("up", "cluster.yaml", "-y").stderr)
+        self.assertEqual(self.hosts["w1"].run("cat ran"), "ran\n")
+
+    def test_a_dead_head_is_started_by_up_and_ended_by_down(self):
+        self.make("head", "w1")
+        self.up(self.text())
+        agents = self.agents_on("w1")
+        kill = "kill -9 $(ps -eo pid=,args= -ww | awk '/ head --dir / && !/awk/ {print $1}')"
+        self.hosts["head"].run(kill)
+        dead = self.rubato("status", code=1)
+        self.assertIn("is not running", dead.stderr)
+        self.up(self.text())
+        self.assertEqual(self.agents_on("w1"), agents)
+        self.hosts["head"].run(kill)
+        self.rubato("down", "lab", "-y")
+        self.assert_hosts_are_clean()
+
+    def test_what_cannot_work_says_why(self):
+        self.make("head", "w1")
+        other = self.folder / "other"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
+        done = self.up(self.text(key=other), code=2)
+        self.assertIn("authorized_keys", done.stderr)
+        done = self.up(self.text(head="no-such-host.invalid"), code=1)
+        self.assertIn("no-such-host.invalid", done.stderr)
+        done = self.up(self.text(head=self.hosts.subnet + ".99"), code=1)
+        self.assertIn(".99", done.stderr)
+
+    def test_a_full_disk_is_said(self):
+        self.make("head", "w1", disk_mb=64)
+        self.hosts["head"].fill_disk()
+        done = self.up(self.text(), code=1)
+        self.assertRegex(done.stderr, "(?i)no space|room|disk")
+        self.hosts["head"].free_disk()
+        self.assertIn("'lab' is up with 2 nodes", self.up(self.text()).stderr)
+
+    def test_exec_with_start_and_stop_leaves_nothing(self):
+        self.make("head", "w1")
+        (self.folder / "cluster.yaml").write_text(self.text())
+        done = self.rubato("exec", "cluster.yaml", "echo ran; exit 5", "--start", "--stop", code=5)
+        self.assertIn("ran\n", done.stdout)
+        self.assert_hosts_are_clean()
+        # Whoever typed it dies; the cluster ends all the same.
+        killed = self.follow("exec", "cluster.yaml", "touch began; sleep 2", "--start", "--stop")
+        wait_until(lambda: (self.hosts["head"].home / "began").exists(), "the command's begin")
+        killed.send_signal(signal.SIGKILL)
+        wait_until(lambda: not self.agents_on("head") and not self.agents_on("w1"), "the end of the agents")
+
+    def test_rays_submit_runs_the_script_on_the_head(self):
+        self.make("head")
+        script = self.script("import os, sys\nprint(os.uname().nodename, sys.argv[1:])\nsys.exit(4)\n")
+        (self.folder / "cluster.yaml").write_text(self.text())
+        done = self.rubato("submit", "cluster.yaml", "--start", script, "--epochs", "3", code=4)
+        self.assertEqual(done.stdout.splitlines()[-1], "head ['--epochs', '3']")
+
+    def test_ports_are_forwarded_while_the_command_runs(self):
+        self.make("head")
+        self.up(self.text())
+        port = 15321
+        serve = f"python3 -m http.server {port} --bind 127.0.0.1"
+        process = self.follow("exec", "lab", "-p", port, f"echo hello > page; exec {serve}")
+        def page():
+            done = subprocess.run(["curl", "-s", f"http://127.0.0.1:{port}/page"], capture_output=True, text=True)
+            return done.stdout == "hello\n"
+        wait_until(page, "the page")
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+
+    def test_down_of_workers_only(self):
+        self.make()
+        self.up(self.text("min_workers: 1", "max_workers: 2"), "--min-workers", 2)
+        self.rubato("down", "lab", "-y", "--workers-only")
+        self.assertEqual(list(self.nodes()), ["head"])
+        self.assertTrue(self.agents_on("head"))
+        self.assertEqual(len(self.agents_on("w1")) + len(self.agents_on("w2")), 0)
+        self.up(self.text("min_workers: 1", "max_workers: 2"))
+        self.assertEqual(len(self.nodes()), 2)
+
+    def test_doctor_tries_every_step(self):
+        self.make("head", "w1")
+        (self.folder / "cluster.yaml").write_text(self.text())
+        report = self.json("doctor", "cluster.yaml")
+        self.assertTrue(report["ok"], report)
+        checks = {one["check"] for one in report["hosts"][0]["checks"]}
+        self.assertLessEqual({"name", "port", "key", "user", "disk", "clock", "sudo", "docker", "Python", "PyTorch", "GPU"}, checks)
+        self.hosts["w1"].cut()
+        broken = json.loads(self.rubato("doctor", "cluster.yaml", "--json", code=1).stdout)
+        self.assertEqual([one["ok"] for one in broken["hosts"]], [True, False])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[1:]])
