@@ -67,9 +67,10 @@ def say(words):
 
 
 def row(name, samples, unit="ms"):
-    scale = 1000 if unit == "ms" else 1
+    scale, digits = (1000, 0) if unit == "ms" else (1, 2)
     values = sorted(sample * scale for sample in samples)
-    return f"| {name} | {statistics.median(values):.{0 if unit == 'ms' else 2}f} {unit} | {values[0]:.{0 if unit == 'ms' else 2}f} | {values[-1]:.{0 if unit == 'ms' else 2}f} | {len(values)} |"
+    cells = [f"{value:.{digits}f}" for value in (statistics.median(values), values[0], values[-1])]
+    return f"| {name} | {cells[0]} {unit} | {cells[1]} | {cells[2]} | {len(values)} |"
 
 
 def measure_up(quick):
@@ -137,7 +138,8 @@ def main():
         print(f"\n`exec true` takes {ours / plain:.2f} times as long as plain ssh.\n")
     if "many" in wanted:
         many = results["many"] = measure_many(args.quick)
-        print(f"\n{many['hosts']} hosts at once: up in {many['up_s']:.1f} s, the head's process {many['head_mb']:.0f} MB at most.")
+        print(f"\n{many['hosts']} hosts at once: up in {many['up_s']:.1f} s, the head's process "
+              f"{many['head_mb']:.0f} MB at most.")
     if args.out:
         Path(args.out).write_text(json.dumps(results, indent=1) + "\n")
 

@@ -34,7 +34,8 @@ class Static:
         if not self.machines and not self.head:
             raise Failure("invalid", "provider has no machines", "add machines: [host, host]")
         self.path = os.path.join(params["state_folder"], "taken.json")
-        return {"protocol": 1, "name": "static", "machines_stay": True, "methods": ["failed", "cleaned"]}
+        return {"protocol": 1, "name": "static", "machines_stay": True, "methods": ["failed", "cleaned"],
+                "hosts": [self.ssh_name(each) for each in self.machines]}
 
     @staticmethod
     def machine_of(entry):
@@ -45,6 +46,13 @@ class Static:
         if isinstance(entry, dict) and isinstance(entry.get("host"), str):
             return entry
         raise Failure("invalid", "not a machine: %r" % (entry,), "write a host, or {host: HOST, types: [TYPE]}")
+
+    @staticmethod
+    def ssh_name(machine):
+        name = machine["host"]
+        if "user" in machine:
+            name = "%s@%s" % (machine["user"], name)
+        return "%s:%d" % (name, machine["port"]) if "port" in machine else name
 
     @contextlib.contextmanager
     def taken(self):

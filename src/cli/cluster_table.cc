@@ -50,6 +50,7 @@ const Command& up_table() {
                 {.name = "no-config-cache", .help = "", .hidden = true},
                 {.name = "here", .hidden = true},
                 {.name = "files-hash", .kind = kTaken, .value = "HASH", .hidden = true},
+                {.name = "head-address", .kind = kTaken, .value = "ADDRESS", .hidden = true},
                 {.name = "said-file", .kind = kTaken, .value = "PATH", .hidden = true}},
       .examples = {{"this machine", "rubato up"},
                    {"what a file says", "rubato up cluster.yaml"},

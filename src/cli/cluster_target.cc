@@ -7,11 +7,47 @@
 #include "cli/values.h"
 #include "core/text.h"
 #include "os/files.h"
+#include "os/network.h"
+#include "os/runtime.h"
 
 namespace rubato::cli {
 namespace {
 
 constexpr int64_t kWorkersMax = 10'000;
+
+constexpr Duration kDownloadMax = 30s;
+constexpr size_t kFileBytesMax = size_t{1} << 20;
+
+Task<int> download_into(os::Runtime& runtime, Endpoint endpoint, bool tls, std::string target, HttpResponse& response) {
+  os::RealNetwork network(runtime);
+  TlsFiles files;
+  files.use_tls = tls;
+  HttpRequest request;
+  request.target = std::move(target);
+  const Instant deadline = runtime.now() + kDownloadMax;
+  response = co_await network.call(std::move(endpoint), std::move(files), std::move(request), deadline);
+  co_return 0;
+}
+
+bool is_url(std::string_view path) { return path.starts_with("http://") || path.starts_with("https://"); }
+
+// Ray takes the address of a file, too.
+std::string download(const std::string& url) {
+  const bool tls = url.starts_with("https://");
+  const std::string rest = url.substr(url.find("://") + 3);
+  const size_t slash = rest.find('/');
+  const std::string target = slash == std::string::npos ? "/" : rest.substr(slash);
+  os::Runtime runtime;
+  HttpResponse response;
+  runtime.run(download_into(runtime, parse_endpoint(rest.substr(0, slash), tls ? 443 : 80), tls, target, response));
+  if (response.status != 200 || response.body.size() > kFileBytesMax) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("the cluster file at {} cannot be read: status {}, {} bytes", url, response.status,
+                            response.body.size()),
+                "", "give the address of the plain file; redirections are not followed");
+  }
+  return response.body;
+}
 
 struct LinePlace {
   size_t line = 0, column = 0;  // from 1
@@ -110,7 +146,7 @@ bool is_cluster_file(std::string_view word) {
 ClusterText read_cluster_text(Files& files, const std::string& path) {
   ClusterText out;
   out.path = path;
-  const auto text = files.read(std::filesystem::absolute(path).string());
+  const auto text = is_url(path) ? std::optional(download(path)) : files.read(std::filesystem::absolute(path).string());
   if (!text) {
     throw Error(ErrorCode::kUsage, fmt::format("the cluster file '{}' cannot be read", path), "",
                 "give the path of a file, or none for all of this machine");

@@ -78,6 +78,23 @@ ordered_json findings_document(const ClusterFile& file) {
           {"findings", std::move(list)}};
 }
 
+// What the file itself cannot tell: whether the program that it names is there. Its path is meant from the file's
+// folder; a bare name is looked for in PATH where it runs, which may be another machine.
+void look_for_program(ClusterFile& file, const std::string& path) {
+  if (file.provider.type != "external" || file.provider.command.empty()) return;
+  const std::string& word = file.provider.command.front();
+  if (word.find('/') == std::string::npos || word.starts_with('~')) return;
+  const auto program = (std::filesystem::absolute(path).parent_path() / word).lexically_normal();
+  std::error_code ignored;
+  if (std::filesystem::exists(program, ignored)) return;
+  Finding finding;
+  finding.severity = Severity::kWarning;
+  finding.message = fmt::format("the provider's program {} is not there", program.string());
+  finding.where = file.place("provider.command");
+  finding.hint = "its path is meant from the file's folder";
+  file.findings.push_back(std::move(finding));
+}
+
 }  // namespace
 
 std::string findings_text(const ClusterFile& file, bool all, bool colour) {
@@ -102,7 +119,8 @@ std::optional<ClusterFile> usable_cluster_file(const std::string& path, const Sh
 
 int config_check_command(const ParsedCommand& parsed, const Shell& shell) {
   const std::string path = require_word(parsed, 0, "the cluster file", "rubato config check FILE");
-  const ClusterFile file = read_file(path);
+  ClusterFile file = read_file(path);
+  look_for_program(file, path);
   if (parsed.has("json")) {
     shell.out(findings_document(file).dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
   } else {

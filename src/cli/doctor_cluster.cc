@@ -245,7 +245,7 @@ void ask(std::vector<Asked>& hosts, const Shell& shell) {
     facts.login = outcomes[i].error;
     if (!outcomes[i].result) continue;
     facts.said = read_facts(outcomes[i].result->out);
-    facts.asked_at = begin + outcomes[i].result->took / 2;
+    facts.asked_at = begin + std::chrono::duration_cast<WallTime::duration>(outcomes[i].result->took / 2);
   }
 }
 

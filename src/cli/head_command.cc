@@ -101,9 +101,11 @@ provider::LocalSettings local_settings(const DaemonWorld& daemon, const std::str
 }
 
 // The newest text is the controller's, who comes after its provider.
-MachineProviderSettings machine_settings(const std::string& dir, const std::string& cluster,
+MachineProviderSettings machine_settings(const std::string& dir, const std::string& cluster, const HeadSettings& wanted,
                                          head::Controller* const& leading) {
   MachineProviderSettings settings;
+  settings.provider = wanted.provider;
+  settings.address = wanted.address;
   settings.cluster = cluster;
   settings.folder = dir;
   settings.text = [&leading] { return leading != nullptr ? leading->state().spec_text : std::string(); };
@@ -207,7 +209,7 @@ Task<int> run_head(DaemonWorld& daemon, std::string dir) {
   head::Controller* leading = nullptr;  // made after the provider
   const std::unique_ptr<provider::NodeProvider> provider =
       wanted.provider.empty() ? local_provider(daemon, daemons, dir, cluster, leading)
-                              : machine_provider(daemon, machine_settings(dir, cluster, leading));
+                              : machine_provider(daemon, machine_settings(dir, cluster, wanted, leading));
   head::HeadSettings settings;
   settings.folder = dir;
   settings.version = daemon.version;

@@ -1,6 +1,10 @@
 #include "cli/machine_provider.h"
 
+#include <nlohmann/json.hpp>
+
+#include "core/text.h"
 #include "os/certificates.h"
+#include "provider/external_instances.h"
 #include "provider/host_list.h"
 #include "provider/local_runner.h"
 #include "provider/node_plan.h"
@@ -58,6 +62,65 @@ class HostsOfFile final : public provider::Instances {
   const std::function<std::string()> text_;
 };
 
+// Machines from the file's program. It is started when the file is known: the controller comes after its provider.
+class ProgramOfFile final : public provider::Instances {
+ public:
+  ProgramOfFile(DaemonWorld& daemon, const MachineProviderSettings& settings)
+      : daemon_(daemon), folder_(settings.folder), address_(settings.address), text_(settings.text) {}
+
+  Task<Machine> create(NodeOrder order) override { return with(order.text).create(std::move(order)); }
+  Task<std::optional<Machine>> find(NodeId node) override { return with(text_()).find(std::move(node)); }
+  Task<void> remove(NodeId node, bool cleaned) override { return with(text_()).remove(std::move(node), cleaned); }
+  Task<std::vector<NodeId>> list() override {
+    const std::string text = text_();
+    if (text.empty() && !instances_) co_return std::vector<NodeId>();  // no file yet: nothing was ever made
+    co_return co_await with(text).list();
+  }
+  bool machines_stay() const override { return instances_ && instances_->machines_stay(); }
+  void note_cleaned(const NodeId& node) override { with(text_()).note_cleaned(node); }
+  void note_failure(const NodeId& node, const std::string& why) override { with(text_()).note_failure(node, why); }
+
+ private:
+  provider::ExternalInstances& with(const std::string& text) {
+    if (!instances_) {
+      instances_ = std::make_unique<provider::ExternalInstances>(daemon_.world, read_cluster_file(text, "cluster.yaml"),
+                                                                 settings(), daemon_.log);
+    }
+    return *instances_;
+  }
+
+  provider::ExternalSettings settings() {
+    provider::ExternalSettings out;
+    out.place = provider::ExternalPlace::kHead;
+    for (const auto& [name, value] : daemon_.environment) out.env.push_back(name + "=" + value);
+    out.folder = folder_ + "/provider";
+    daemon_.files.make_folders(out.folder);
+    out.state = folder_ + "/provider-state";
+    out.version = daemon_.version;
+    const std::string carried = daemon_.files.read(folder_ + "/provider-carry.json").value_or("null");
+    out.carry = nlohmann::json::parse(carried, nullptr, false);
+    if (out.carry.is_discarded()) out.carry = nullptr;
+    if (const auto key = daemon_.files.read(folder_ + "/ssh/id_ed25519.pub")) {
+      out.authorized_keys.emplace_back(trim(*key));
+    }
+    Machine own;
+    own.host.host = own.address = address_;
+    own.this_machine = true;
+    out.own = own;
+    return out;
+  }
+
+  DaemonWorld& daemon_;
+  const std::string folder_, address_;
+  const std::function<std::string()> text_;
+  std::unique_ptr<provider::ExternalInstances> instances_;
+};
+
+std::unique_ptr<provider::Instances> instances_for(DaemonWorld& daemon, const MachineProviderSettings& settings) {
+  if (settings.provider == "external") return std::make_unique<ProgramOfFile>(daemon, settings);
+  return std::make_unique<HostsOfFile>(daemon.world, settings.folder, settings.text);
+}
+
 class MachineProvider final : public provider::NodeProvider {
  public:
   MachineProvider(DaemonWorld& daemon, MachineProviderSettings settings)
@@ -65,8 +128,8 @@ class MachineProvider final : public provider::NodeProvider {
         settings_(std::move(settings)),
         runner_(runner_settings()),
         binary_(daemon.world, runner_, daemon.program, settings_.folder + "/programs"),
-        hosts_(daemon.world, settings_.folder, settings_.text),
-        provider_(daemon.world, hosts_, binary_, provider_settings()) {}
+        instances_(instances_for(daemon, settings_)),
+        provider_(daemon.world, *instances_, binary_, provider_settings()) {}
 
   Task<void> create(NodeOrder order) override { return provider_.create(std::move(order)); }
   Task<void> remove(NodeId node) override { return provider_.remove(std::move(node)); }
@@ -129,7 +192,7 @@ class MachineProvider final : public provider::NodeProvider {
   const MachineProviderSettings settings_;
   const provider::RunnerSettings runner_;
   provider::RemoteBinary binary_;
-  HostsOfFile hosts_;
+  const std::unique_ptr<provider::Instances> instances_;
   provider::SshProvider provider_;
 };
 

@@ -16,6 +16,8 @@ struct MachineProviderSettings {
   std::string cluster;
   std::string folder;                 // of the cluster, here
   std::function<std::string()> text;  // the cluster file as the journal has it
+  std::string provider;               // "local": hosts of one's own, "external": somebody's program
+  std::string address;                // of this machine, as other nodes reach it
 };
 
 // Throws kUsage for a provider that makes machines in a way we do not know.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "build_stamp.h"
 #include "cli/cluster_home.h"
 #include "core/scope.h"
 #include "core/text.h"
@@ -12,6 +13,7 @@
 #include "os/processes.h"
 #include "os/runtime.h"
 #include "os/secret.h"
+#include "provider/external_instances.h"
 #include "provider/remote_binary.h"
 #include "provider/ssh_runner.h"
 #include "provider/sync_tree.h"
@@ -111,6 +113,30 @@ Task<int> program_into(provider::RemoteBinary& binary, SshRunner& runner, std::s
   co_return 0;
 }
 
+Task<int> make_head_into(provider::ExternalInstances& instances, provider::NodeOrder order,
+                         Remote::ExternalHead& head) {
+  const provider::Machine machine = co_await instances.create(std::move(order));
+  const provider::ExternalGreeting greeting = co_await instances.greet();
+  head.host = machine.host;
+  head.address = machine.address.empty() ? machine.host.host : machine.address;
+  head.carry = greeting.carry;
+  head.hosts = greeting.hosts;
+  co_return 0;
+}
+
+Task<int> end_head_of(provider::ExternalInstances& instances, Remote::ExternalHead& head) {
+  const NodeId node{kHeadNode};
+  const provider::ExternalGreeting greeting = co_await instances.greet();
+  head.hosts = greeting.hosts;
+  head.machines_stay = greeting.machines_stay;
+  const std::vector<NodeId> all = co_await instances.list();
+  for (const NodeId& each : all) {
+    if (each != node) co_await instances.remove(each, true);
+  }
+  co_await instances.remove(node, true);
+  co_return 0;
+}
+
 class RealRemote final : public Remote {
  public:
   explicit RealRemote(Environment env) : env_(std::move(env)) {}
@@ -191,6 +217,30 @@ class RealRemote final : public Remote {
       os::run_captured({"ssh", "-o", "ControlPath=" + path, "-O", "exit", "--", "localhost"}, "", kControlMax);
       files.remove_tree(path);
     }
+  }
+
+  ExternalHead make_external_head(const ClusterFile& file, provider::ExternalSettings settings) override {
+    settings.env = world().settings.env;
+    settings.version = RUBATO_VERSION;
+    provider::ExternalInstances instances(world().world, file, std::move(settings), Log());
+    const ClusterSpec spec = cluster_spec_of(file);
+    provider::NodeOrder order;
+    order.node.value = kHeadNode;
+    order.of_head = true;
+    order.type.name = file.head_type;
+    if (const auto type = spec.types.find(file.head_type); type != spec.types.end()) order.type = type->second;
+    ExternalHead head;
+    world().runtime.run(make_head_into(instances, std::move(order), head));
+    return head;
+  }
+
+  ExternalHead end_external_head(const ClusterFile& file, provider::ExternalSettings settings) override {
+    settings.env = world().settings.env;
+    settings.version = RUBATO_VERSION;
+    provider::ExternalInstances instances(world().world, file, std::move(settings), Log());
+    ExternalHead head;
+    world().runtime.run(end_head_of(instances, head));
+    return head;
   }
 
   int in_front(const std::vector<std::string>& argv) override {

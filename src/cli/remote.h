@@ -9,6 +9,7 @@
 #include "cli/flags.h"
 #include "core/error.h"
 #include "provider/command_runner.h"
+#include "provider/external_config.h"
 #include "provider/ssh_target.h"
 
 namespace rubato::cli {
@@ -48,6 +49,18 @@ class Remote {
   virtual void disconnect(const provider::SshTarget& target) = 0;
   // Every shared connection whose socket is in the cluster's control folder.
   virtual void disconnect_all(const std::string& cluster_folder) = 0;
+
+  // The head's machine as the file's own provider's program makes it, or finds it. `settings` lack the environment.
+  struct ExternalHead {
+    HostAddress host;
+    std::string address;  // where other nodes reach it
+    nlohmann::json carry;
+    std::vector<HostAddress> hosts;
+    bool machines_stay = false;
+  };
+  virtual ExternalHead make_external_head(const ClusterFile& file, provider::ExternalSettings settings) = 0;
+  // Every machine of the cluster that the program knows of here, the head's last; tells hosts and machines_stay.
+  virtual ExternalHead end_external_head(const ClusterFile& file, provider::ExternalSettings settings) = 0;
 
   // A program with our terminal, or what we have instead. Its exit code, as a shell tells it.
   virtual int in_front(const std::vector<std::string>& argv) = 0;

@@ -53,6 +53,7 @@ std::optional<RemoteHead> read_remote(Files& files, const ClusterPlace& place) {
   out.api_port = static_cast<uint16_t>(int_in(document, "api_port"));
   out.api_tls = document.value("api_tls", false);
   out.instance = raw_in(document, "instance");
+  out.provider_folder = raw_in(document, "provider_folder");
   out.public_key = raw_in(document, "public_key");
   for (const json& host : list_in(document, "keyed")) {
     if (host.is_string()) out.keyed.push_back(host.get<std::string>());
@@ -72,6 +73,7 @@ void write_remote(Files& files, const ClusterPlace& place, const RemoteHead& rem
                          {"api_port", remote.api_port},
                          {"api_tls", remote.api_tls},
                          {"instance", remote.instance},
+                         {"provider_folder", remote.provider_folder},
                          {"public_key", remote.public_key},
                          {"keyed", remote.keyed}};
   files.write_atomically(place.remote_file(), document.dump(2) + "\n");

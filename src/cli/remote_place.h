@@ -21,6 +21,7 @@ struct RemoteHead {
   uint16_t api_port = 0;
   bool api_tls = false;
   std::string instance;            // of a provider that makes machines
+  std::string provider_folder;     // where a provider's program of one's own belongs to: the cluster file's
   std::string public_key;          // of the head: what its workers let in
   std::vector<std::string> keyed;  // the workers that know it
   bool operator==(const RemoteHead&) const = default;

@@ -10,6 +10,8 @@
 #include "cli/session.h"
 #include "core/sha256.h"
 #include "core/text.h"
+#include "os/files.h"
+#include "provider/external_config.h"
 #include "provider/node_plan.h"
 
 namespace rubato::cli {
@@ -22,6 +24,8 @@ using provider::SshTarget;
 
 constexpr Duration kHoldLook = 100ms;
 constexpr int kSshLost = 255;
+constexpr Duration kBootMax = 300s;  // from an address to an sshd that answers
+constexpr Duration kBootLook = 2s;
 
 // What the head's machine has already. Standard input is the cluster file, $NAME its cluster, $PROGRAM the name of our
 // binary there, $KEY not empty when the head needs a key of its own.
@@ -32,7 +36,9 @@ mkdir -p "$d/incoming" "$d/ssh" && cat >"$d/incoming/new" && mv "$d/incoming/new
 echo "folder $d"
 [ -x "$HOME/.rubato/bin/$PROGRAM" ] && echo "program $HOME/.rubato/bin/$PROGRAM"
 [ -r "$d/mounts.hash" ] && echo "staged $(cat "$d/mounts.hash")"
-[ -n "$KEY" ] && [ ! -f "$d/ssh/id_ed25519" ] && ssh-keygen -q -t ed25519 -N '' -C "rubato-$NAME" -f "$d/ssh/id_ed25519" </dev/null
+if [ -n "$KEY" ] && [ ! -f "$d/ssh/id_ed25519" ]; then
+  ssh-keygen -q -t ed25519 -N '' -C "rubato-$NAME" -f "$d/ssh/id_ed25519" </dev/null
+fi
 [ -r "$d/ssh/id_ed25519.pub" ] && echo "key $(cat "$d/ssh/id_ed25519.pub")"
 exit 0)sh";
 
@@ -54,6 +60,26 @@ Error failed_there(const std::string& what, const SshTarget& target, const Comma
                "", std::move(fix));
 }
 
+std::string provider_name(const ClusterFile& file) {
+  return file.provider.command.empty() ? file.provider.module : shell_join(file.provider.command);
+}
+
+// How the provider's program is run on this machine, for the head's alone.
+provider::ExternalSettings client_settings(const ClusterPlace& place, const ClusterFile& file,
+                                           const std::string& folder, const Environment& env) {
+  provider::ExternalSettings settings;
+  settings.place = provider::ExternalPlace::kClient;
+  settings.folder = folder;
+  settings.state = place.folder + "/provider-client";
+  os::RealFiles files;
+  std::string key = file.auth.ssh_public_key;
+  if (key.empty() && !file.auth.ssh_private_key.empty()) key = file.auth.ssh_private_key + ".pub";
+  if (const auto text = key.empty() ? std::nullopt : files.read(expand_home(key, env))) {
+    settings.authorized_keys.emplace_back(trim(*text));
+  }
+  return settings;
+}
+
 class RemoteUpper {
  public:
   RemoteUpper(const ParsedCommand& parsed, const Shell& shell, const ClusterText& wanted)
@@ -67,18 +93,25 @@ class RemoteUpper {
         line_(shell) {}
 
   int run() {
-    find_head();
     const auto hold = take_folder(*tools_, shell_, lock_of(place_), [this] { return api_->pause(kHoldLook); });
     tools_->files().set_mode(place_.folder, 0700);
     known_ = read_remote(tools_->files(), place_);
+    if (!find_head()) return 0;
     check_head_stays();
     head_ = known_.value_or(remote_from(wanted_.file, shell_.env));
+    if (external_) {
+      // A machine that somebody pays for is never forgotten, whatever happens next.
+      head_.provider_folder = external_folder_;
+      write_remote(tools_->files(), place_, head_);
+      tools_->files().write_atomically(place_.folder + "/cluster.yaml", wanted_.text);
+    }
     target_ = target_of(tools_->files(), place_, head_);
     live(1, "reaching " + provider::to_string(target_));
-    remote_->connect(target_);
+    connect();
     look();
     if (!parsed_.has("dry-run")) {
       put_program();
+      put_provider();
       stage_files();
       allow_head();
     } else if (program_.empty()) {
@@ -89,12 +122,63 @@ class RemoteUpper {
   }
 
  private:
-  void find_head() const {
-    if (wanted_.file.provider.head) return;
-    throw Error(
-        ErrorCode::kUsage,
-        fmt::format("the provider '{}' cannot make the head's machine from here yet", wanted_.file.provider.type),
-        wanted_.file.place("provider.type"), "use provider: {type: local, head_ip: ..., worker_ips: [...]}");
+  // False: there is none, and none is to be made.
+  bool find_head() {
+    if (wanted_.file.provider.head) return true;
+    if (!provider::is_external(wanted_.file)) {
+      throw Error(
+          ErrorCode::kUsage,
+          fmt::format("the provider '{}' cannot make the head's machine from here yet", wanted_.file.provider.type),
+          wanted_.file.place("provider.type"),
+          "use provider: {type: local, head_ip: ..., worker_ips: [...]}, or an external one");
+    }
+    const std::string file_folder = std::filesystem::absolute(wanted_.path).lexically_normal().parent_path().string();
+    if (parsed_.has("dry-run")) {
+      if (!known_) shell_.out(fmt::format("would make a machine for the head of '{}'\n", place_.name));
+      if (known_) wanted_.file.provider.head = known_->host;
+      return known_.has_value();
+    }
+    live(1, "a machine for the head from " + provider_name(wanted_.file));
+    external_ =
+        remote_->make_external_head(wanted_.file, client_settings(place_, wanted_.file, file_folder, shell_.env));
+    external_folder_ = file_folder;
+    wanted_.file.provider.head = external_->host;
+    // Those that are there already let the head in as hosts of one's own do.
+    wanted_.file.provider.workers = external_->hosts;
+    return true;
+  }
+
+  // A machine that was just made needs a while until its sshd answers.
+  void connect() {
+    for (Duration waited{};; waited += kBootLook) {
+      try {
+        remote_->connect(target_);
+        return;
+      } catch (const Error& error) {
+        if (!external_ || error.code != ErrorCode::kUnavailable || waited >= kBootMax) throw;
+        live(1, fmt::format("waiting for {} to boot", target_.host));
+      }
+      if (!api_->pause(kBootLook)) throw Error(ErrorCode::kFailed, "interrupted while waiting");
+    }
+  }
+
+  // The provider's program goes on where the head is.
+  void put_provider() {
+    if (!external_) return;
+    for (const std::string& path : provider::external_files(tools_->files(), wanted_.file, external_folder_)) {
+      live(3, "the provider's program: " + path);
+      provider::SyncOptions options;
+      options.exclude = {"__pycache__"};
+      remote_->upload(target_, external_folder_ + "/" + path, head_.folder + "/provider/" + path, options);
+    }
+    Command command;
+    command.script = fmt::format(
+        "umask 077; mkdir -p {0}/provider && cat > {0}/provider-carry.new && mv {0}/provider-carry.new "
+        "{0}/provider-carry.json",
+        shell_quote(head_.folder));
+    command.input = external_->carry.dump() + "\n";
+    const CommandResult result = remote_->run(target_, std::move(command));
+    if (!result.ok()) throw failed_there("writing for the provider's program", target_, result, "is its disk full?");
   }
 
   void check_head_stays() const {
@@ -113,7 +197,7 @@ class RemoteUpper {
     shell_.err(fmt::format("[{}/5] {}\n", step, words));
   }
 
-  bool has_workers() const { return !wanted_.file.provider.workers.empty(); }
+  bool has_workers() const { return external_ || !wanted_.file.provider.workers.empty(); }
 
   void look() {
     // What the file says now of the way there, with what was found out before.
@@ -253,6 +337,7 @@ class RemoteUpper {
   std::vector<std::string> words_there() const {
     std::vector<std::string> words = {program_, "up",          head_.folder + "/incoming/cluster.yaml",
                                       "--here", "--said-file", wanted_.path};
+    if (external_) words.insert(words.end(), {"--head-address", external_->address});
     if (!files_hash_.empty()) words.insert(words.end(), {"--files-hash", files_hash_});
     for (const char* flag : {"yes", "dry-run", "no-restart", "restart-only", "json"}) {
       if (parsed_.has(flag)) words.push_back(fmt::format("--{}", flag));
@@ -314,7 +399,9 @@ class RemoteUpper {
 
   const ParsedCommand& parsed_;
   const Shell& shell_;
-  const ClusterText& wanted_;
+  ClusterText wanted_;  // with the head's machine, once a program has made it
+  std::optional<Remote::ExternalHead> external_;
+  std::string external_folder_;
   const std::unique_ptr<ClusterTools> tools_;
   const std::unique_ptr<Remote> remote_;
   const std::unique_ptr<Api> api_;
@@ -346,7 +433,10 @@ class RemoteDowner {
     }
     head_ = *known;
     way_ = target_of(tools_->files(), target_.place, head_);
-    remote_->connect(way_);
+    if (!connect()) {
+      forget();
+      return 0;
+    }
     if (!is_there()) {
       shell_.err(fmt::format("'{}' is not running on {}\n", target_.place.name, way_.host));
     } else if (const int code = down_there(); code != 0) {
@@ -357,6 +447,22 @@ class RemoteDowner {
   }
 
  private:
+  // False: the head does not answer, but its machines are gone all the same.
+  bool connect() {
+    try {
+      remote_->connect(way_);
+      return true;
+    } catch (const Error& error) {
+      const bool external = target_.text && provider::is_external(target_.text->file);
+      if (!external || error.code != ErrorCode::kUnavailable || parsed_.has("workers-only")) throw;
+      end_external();
+      if (machines_stay_) throw;
+      shell_.err(
+          fmt::format("note: {}; its machines were ended by {}\n", error.message, provider_name(target_.text->file)));
+      return false;
+    }
+  }
+
   bool is_there() {
     Command command;
     command.script = fmt::format("test -x {} && test -d {}", provider::quote_path(head_.program),
@@ -383,6 +489,7 @@ class RemoteDowner {
 
   // The key that let the head into its workers has no use without a head.
   void forget() {
+    end_external();
     take_key_back();
     remote_->disconnect(way_);
     tools_->files().remove_tree(tunnel_socket(tools_->files(), target_.place));
@@ -391,10 +498,23 @@ class RemoteDowner {
     if (parsed_.has("purge")) tools_->files().remove_tree(target_.place.folder);
   }
 
+  // Its machine goes last: until here it was needed.
+  void end_external() {
+    if (ended_ || !target_.text || !provider::is_external(target_.text->file)) return;
+    const ClusterFile& file = target_.text->file;
+    const Remote::ExternalHead ended =
+        remote_->end_external_head(file, client_settings(target_.place, file, head_.provider_folder, shell_.env));
+    workers_ = ended.hosts;
+    machines_stay_ = ended.machines_stay;
+    ended_ = true;
+  }
+
   void take_key_back() {
     if (head_.public_key.empty() || !target_.text) return;
     std::vector<Remote::Errand> errands;
-    for (const HostAddress& host : target_.text->file.provider.workers) {
+    const std::vector<HostAddress>& named = target_.text->file.provider.workers;
+    workers_.insert(workers_.end(), named.begin(), named.end());
+    for (const HostAddress& host : workers_) {
       Remote::Errand one;
       one.target = worker_target(tools_->files(), target_.place, target_.text->file, host, shell_.env);
       one.command.script = std::string(kForbidScript);
@@ -420,6 +540,8 @@ class RemoteDowner {
   const std::unique_ptr<Api> api_;
   RemoteHead head_;
   SshTarget way_;
+  std::vector<HostAddress> workers_;
+  bool ended_ = false, machines_stay_ = false;
 };
 
 }  // namespace

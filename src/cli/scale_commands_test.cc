@@ -56,7 +56,8 @@ TEST(RenderScale, AnAuditEndsWithTheSum) {
 TEST(RenderScale, AQuietClusterHasNothingToSay) {
   EXPECT_EQ(autoscaler_text(json::object(), {}), "");
   const json busy = json::parse(R"({"demand": ["4 workers of 1 CPU for 1 job"], "launching": {"small": 2},
-    "held": {"against": [{"text": "max_workers is 4", "where": "c.yaml:3:1"}]}, "cost_per_hour": 0, "cost_so_far": 0})");
+    "held": {"against": [{"text": "max_workers is 4", "where": "c.yaml:3:1"}]},
+    "cost_per_hour": 0, "cost_so_far": 0})");
   EXPECT_EQ(autoscaler_text(busy, {}),
             "Autoscaler\n  demand     4 workers of 1 CPU for 1 job\n  launching  2 small\n"
             "  no node    max_workers is 4  (c.yaml:3:1)\n");

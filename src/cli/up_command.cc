@@ -178,6 +178,7 @@ class Upper {
     if (listen_) settings.listen = *listen_;
     settings.isolated = wanted_.spec.isolation == Isolation::kNetns;
     settings.provider = provider_of(wanted_.text.file);
+    if (parsed_.has("head-address")) settings.address = parsed_.value("head-address");
     if (wanted_.text.file.provider.head) settings.address = wanted_.text.file.provider.head->host;
     start_head_process(*tools_, shell_, place_, *api_, settings, timeout_);
   }

@@ -85,23 +85,32 @@ ExitStatus reap(pid_t pid) {
   return out;
 }
 
+volatile sig_atomic_t child_in_front = 0;
+
+void pass_on(int signal) {
+  if (child_in_front > 0) ::kill(child_in_front, signal);
+}
+
+// A terminal sends SIGINT and SIGQUIT to the whole group, so the child has them already; what is sent to us alone is
+// passed on, and we end when it has ended.
 class SignalsLeftToChild {
  public:
   SignalsLeftToChild() {
-    struct sigaction ignore {};
+    struct sigaction ignore {
+    }, pass{};
     ignore.sa_handler = SIG_IGN;
-    ::sigaction(SIGINT, &ignore, &before_int_);
-    ::sigaction(SIGQUIT, &ignore, &before_quit_);
+    pass.sa_handler = pass_on;
+    for (size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], i < 2 ? &ignore : &pass, &before_[i]);
   }
   SignalsLeftToChild(const SignalsLeftToChild&) = delete;
   ~SignalsLeftToChild() {
-    ::sigaction(SIGINT, &before_int_, nullptr);
-    ::sigaction(SIGQUIT, &before_quit_, nullptr);
+    for (size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
+    child_in_front = 0;
   }
 
  private:
-  struct sigaction before_int_ {};
-  struct sigaction before_quit_ {};
+  static constexpr int kSignals[] = {SIGINT, SIGQUIT, SIGTERM, SIGHUP};
+  struct sigaction before_[std::size(kSignals)]{};
 };
 
 // One end of a pipe that we serve; done when it is empty.
@@ -132,8 +141,10 @@ int until(std::chrono::steady_clock::time_point deadline) {
 }  // namespace
 
 ExitStatus run_in_front(const std::vector<std::string>& argv) {
-  const SignalsLeftToChild ignored;
-  return reap(spawn(argv, SpawnActions()));
+  const SignalsLeftToChild left;
+  const pid_t pid = spawn(argv, SpawnActions());
+  child_in_front = pid;
+  return reap(pid);
 }
 
 Captured run_captured(const std::vector<std::string>& argv, std::string_view input, Duration limit) {

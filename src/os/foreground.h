@@ -12,7 +12,8 @@
 
 namespace rubato::os {
 
-// With our standard input, outputs and environment. While it runs, SIGINT and SIGQUIT are its affair, not ours.
+// With our standard input, outputs and environment. While it runs, SIGINT and SIGQUIT are its affair, not ours; SIGTERM
+// and SIGHUP are passed on to it. One at a time.
 // argv[0] is searched in PATH. Throws kUsage when it is not there.
 ExitStatus run_in_front(const std::vector<std::string>& argv);
 

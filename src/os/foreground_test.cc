@@ -1,6 +1,7 @@
 #include "os/foreground.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
 
@@ -12,6 +13,11 @@ namespace {
 TEST(Foreground, TellsTheExitCodeOrTheSignal) {
   EXPECT_EQ(run_in_front({"sh", "-c", "exit 7"}).code, 7);
   EXPECT_EQ(run_in_front({"sh", "-c", "kill -9 $$"}).signal, SIGKILL);
+}
+
+TEST(Foreground, PassesOnWhatWouldEndUsAlone) {
+  const std::string parent = std::to_string(::getpid());
+  EXPECT_EQ(run_in_front({"sh", "-c", "kill -TERM " + parent + "; sleep 60"}).signal, SIGTERM);
 }
 
 TEST(Foreground, AProgramThatIsNotThereIsNamed) {

@@ -87,11 +87,12 @@ std::optional<Binding> GangSeater::seat_apart(Packing& packing, std::vector<Whol
   };
   for (const Whole& part : parts) {
     size_t best = kNowhere;
-    std::pair<bool, double> least{true, std::numeric_limits<double>::infinity()};  // those that are there first
+    // Those that are there first; of equal ones, the same whatever their order.
+    std::tuple<bool, double, double, size_t> least{true, std::numeric_limits<double>::infinity(), 0, 0};
     for (size_t at = 0; at < taken.size(); ++at) {
       const PackNode& node = packing.nodes[at];
       if (taken[at] || !fits(part.need, node.room)) continue;
-      const std::pair left(node.origin != PackNode::Origin::kThere, worth(node.room));
+      const std::tuple left(node.origin != PackNode::Origin::kThere, worth(node.room), node.price, node.type);
       if (left >= least) continue;
       best = at;
       least = left;

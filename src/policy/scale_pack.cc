@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 
 namespace rubato::policy {
 namespace {
@@ -59,10 +60,21 @@ void Packing::pack(const PackStyle& style) {
 }
 
 void Packing::fill_used() {
+  std::vector<PackNode*> begun;  // coming or new, with seats of gangs on them
   for (PackNode& node : nodes) {
     if (stock.left() == 0) return;
-    if (!node.fresh) stock.fill(node.room, node.picks);
+    if (node.fresh) continue;
+    if (node.origin == PackNode::Origin::kThere) {
+      stock.fill(node.room, node.picks);
+    } else {
+      begun.push_back(&node);
+    }
   }
+  // In an order of their own: what is new now is coming in the next decision, and must be filled alike.
+  std::stable_sort(begun.begin(), begun.end(), [](const PackNode* a, const PackNode* b) {
+    return std::tie(a->price, a->type, a->room) < std::tie(b->price, b->type, b->room);
+  });
+  for (PackNode* node : begun) stock.fill(node->room, node->picks);
 }
 
 void Packing::fill_fresh(const PackStyle& style) {

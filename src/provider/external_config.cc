@@ -127,10 +127,16 @@ ExternalProgramSpec external_program_of(const ClusterFile& file, const ExternalS
     throw Error(ErrorCode::kUsage, "an external provider needs a module or a command", file.place("provider"),
                 "add module: package.Class, or command: [/path/to/program]");
   }
-  spec.hello =
-      Json{{"protocol", kExternalProtocol},      {"rubato", settings.version}, {"cluster", file.name},
-           {"place", to_string(settings.place)}, {"folder", settings.folder},  {"state_folder", settings.state},
-           {"provider", provider_section(file)}, {"config", ray_form(file)},   {"carry", settings.carry}};
+  spec.hello = Json{{"protocol", kExternalProtocol},
+                    {"rubato", settings.version},
+                    {"cluster", file.name},
+                    {"place", to_string(settings.place)},
+                    {"folder", settings.folder},
+                    {"state_folder", settings.state},
+                    {"provider", provider_section(file)},
+                    {"config", ray_form(file)},
+                    {"authorized_keys", settings.authorized_keys},
+                    {"carry", settings.carry}};
   return spec;
 }
 

@@ -21,12 +21,13 @@ struct ExternalSettings {
   std::vector<std::string> env;  // of the program
   // Where the cluster file and what belongs to its provider lies: the program's working folder.
   std::string folder;
-  std::string state;                // a folder of the program's own; made with 0700
-  std::string python = "python3";   // for provider.module
-  std::string version;              // rubato's
-  nlohmann::json carry;             // what the program on the person's machine gave for the one on the head
-  std::optional<Machine> own;       // the head's machine, when we are on it: never asked for
-  Duration create_timeout = 15min;  // until its address is known
+  std::string state;                         // a folder of the program's own; made with 0700
+  std::string python = "python3";            // for provider.module
+  std::string version;                       // rubato's
+  std::vector<std::string> authorized_keys;  // public keys that its machines have to let in
+  nlohmann::json carry;                      // what the program on the person's machine gave for the one on the head
+  std::optional<Machine> own;                // the head's machine, when we are on it: never asked for
+  Duration create_timeout = 15min;           // until its address is known
   Duration remove_timeout = 10min;
   Duration ask_timeout = 2min;  // list, describe
 };

@@ -155,9 +155,10 @@ Task<std::vector<NodeId>> ExternalInstances::list() {
   const Json answer = co_await ask("list", Json::object(), "list", settings_.ask_timeout);
   const auto machines = understood(program_->spec().name, "list", [&] { return parse_list(answer); });
   std::vector<NodeId> nodes;
-  for (const ExternalMachine& each : machines) nodes.push_back(each.node);
-  const NodeId head{kHeadNode};
-  if (settings_.own) nodes.push_back(head);
+  for (const ExternalMachine& each : machines) {
+    // Whoever sweeps what nobody knows must not come to the machine that it runs on.
+    if (!is_own(each.node)) nodes.push_back(each.node);
+  }
   std::sort(nodes.begin(), nodes.end());
   nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
   co_return nodes;

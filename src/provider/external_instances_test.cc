@@ -180,7 +180,7 @@ TEST_F(ExternalInstancesTest, TheHeadsOwnMachineIsNeverAskedFor) {
   own.own->this_machine = true;
   ExternalInstances instances(world, file(kMachines), own, log());
   EXPECT_EQ(calls(instances, {"+head", "?head", "-head", "?head", "="}),
-            (Words{"127.0.0.1", "127.0.0.1", "gone", "127.0.0.1", "head"}));
+            (Words{"127.0.0.1", "127.0.0.1", "gone", "127.0.0.1", ""}));
 }
 
 // ---- replies that make no sense, and machines that take their time ----

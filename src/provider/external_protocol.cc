@@ -206,6 +206,14 @@ ExternalGreeting parse_greeting(const Json& result) {
     }
   }
   if (const auto it = result.find("carry"); it != result.end()) greeting.carry = *it;
+  if (const auto it = result.find("hosts"); it != result.end() && !it->is_null()) {
+    if (!it->is_array()) refuse("answered hello with \"hosts\" that is no list");
+    for (const Json& each : *it) {
+      const auto host = each.is_string() ? parse_host_address(each.get<std::string>()) : std::nullopt;
+      if (!host) refuse(fmt::format("\"hosts\" has what is not [user@]host[:port]: {}", shown(each.dump())));
+      greeting.hosts.push_back(*host);
+    }
+  }
   return greeting;
 }
 

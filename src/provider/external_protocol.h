@@ -62,7 +62,8 @@ struct ExternalGreeting {
   int parallel = 1;            // requests that it takes at a time
   bool machines_stay = false;  // a machine outlives its node: stop what runs on it before
   std::vector<std::string> methods;
-  nlohmann::json carry;  // for the program on the head's machine; null: nothing
+  nlohmann::json carry;            // for the program on the head's machine; null: nothing
+  std::vector<HostAddress> hosts;  // machines that are there already: the head's key is let into them
   bool knows(std::string_view method) const;
 };
 ExternalGreeting parse_greeting(const nlohmann::json& result);

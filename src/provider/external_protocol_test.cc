@@ -104,6 +104,10 @@ TEST(ExternalGreeting, HasDefaultsForWhatIsNotSaid) {
   EXPECT_TRUE(more.knows("failed"));
   EXPECT_FALSE(more.knows("other"));
   EXPECT_EQ(more.carry, Json::array({1}));
+  const ExternalGreeting hosts = parse_greeting(Json::parse(R"({"protocol":1,"hosts":["me@h:23"]})"));
+  ASSERT_EQ(hosts.hosts.size(), 1u);
+  EXPECT_EQ(to_string(hosts.hosts[0]), "me@h:23");
+  EXPECT_NE(words_of([] { parse_greeting(Json::parse(R"({"protocol":1,"hosts":["-x"]})")); }), "");
 }
 
 TEST(ExternalGreeting, RefusesAnotherProtocol) {

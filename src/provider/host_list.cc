@@ -120,7 +120,11 @@ Task<void> HostList::remove(NodeId node, bool cleaned) {
   if (mine == nullptr) co_return;
   Host& host = mine->second;
   host.node.reset();
-  if (!cleaned) host.leftovers.push_back(node);
+  if (!cleaned) {
+    host.leftovers.push_back(node);
+    host.failed = world_.clock.wall();
+    host.why = "it did not answer when its node was removed";
+  }
   if (host.leftovers.empty() && !host.failed) {
     const std::string name = mine->first;
     hosts_.erase(name);

@@ -33,9 +33,8 @@ class NodeProvider {
   virtual ~NodeProvider() = default;
 
   // Returns when the node has the order's runtime and its agent has been started; nothing happens when it is so
-  // already. Throws kUsage when it can never
-  // work (the file asks for what this machine has not), kUnavailable when trying again may help, kNoCapacity, kQuota or kAuth when
-  // such a machine cannot be had.
+  // already. Throws kUsage when it can never work (the file asks for what this machine has not), kUnavailable when
+  // trying again may help, kNoCapacity, kQuota or kAuth when such a machine cannot be had.
   virtual Task<void> create(NodeOrder order) = 0;
 
   // Returns when nothing of it is left; at once when there is no such node.

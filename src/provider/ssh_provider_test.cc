@@ -91,6 +91,8 @@ TEST_F(HostListTest, WhatCouldNotBeCleanedIsCleanedAtTheNextUse) {
   finish_call(list.remove(NodeId{"w-1"}, false));
   EXPECT_EQ(nodes(list), "") << "the node is gone all the same";
   HostList again(world, some_hosts());
+  EXPECT_EQ(give(again, "w-3"), "root@b:2222") << "another is better";
+  EXPECT_EQ(give(again, "w-4"), "c");
   const Machine machine = await(again.create(order_for("w-2")));
   ASSERT_EQ(machine.leftovers.size(), 1u);
   EXPECT_EQ(machine.leftovers[0].value, "w-1");
@@ -190,6 +192,10 @@ TEST_F(SshProviderTest, AHostThatComesBackIsCleanedFirst) {
   hosts.dead = {"a"};
   EXPECT_FALSE(remove("w-1"));
   hosts.dead.clear();
+  hosts.log.clear();
+  EXPECT_FALSE(create("w-3"));
+  EXPECT_FALSE(create("w-4"));
+  EXPECT_EQ(hosts.log.back(), "c: starting the agent");
   hosts.log.clear();
   EXPECT_FALSE(create("w-2"));
   ASSERT_FALSE(hosts.log.empty());

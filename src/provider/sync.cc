@@ -35,6 +35,13 @@ printf '%s\0%s\0%s\0' "$k" "$r" "$q"
 find . -type d -print0 && printf '\0' && find . ! -type d -print0
 )sh";
 
+// A tar of the names on standard input, each ended by a zero byte. Busybox's tar, as in small images, takes names only
+// as arguments: for many of them it runs several times, and what comes are several tars in a row.
+constexpr std::string_view kPackNames =
+    "if tar --version 2>/dev/null | grep -q GNU; then exec tar -czf - --no-recursion --null -T -; fi; "
+    "set -o pipefail; xargs -0 tar -cf - --no-recursion -- | gzip";
+constexpr size_t kOnePackBytes = 16 << 10;  // busybox's xargs takes at least this much for one run
+
 // A tar of one file: "$1" is what it becomes, "$2" the folder of that, "$3" its name in the tar.
 constexpr const char* kUnpackFile = R"sh(
 if [ -d "$1" ]; then echo "$1 is a folder" >&2; exit 1; fi
@@ -355,13 +362,15 @@ Task<void> Sync::folder_down(Far far, std::string local) {
     if (co_await rsync(std::move(words))) co_return;
   }
   const Scratch pack(world_, settings_, "pack");
+  const bool several = names.size() > kOnePackBytes;
   Command command;
-  command.script = fmt::format("cd {} && tar -czf - --no-recursion --null -T -", quote_path(far.path));
+  command.script = fmt::format("cd {} && {}", quote_path(far.path), kPackNames);
   command.input = std::move(names);
   command.out_file = pack.path();
   (void)co_await far_run(std::move(command), "packing files");
   HereSpec tar;
   tar.argv = {"tar", "-xzpof", pack.path(), "-C", local};
+  if (several) tar.argv.push_back("-i");
   const HereResult unpacked = co_await here(std::move(tar));
   if (!unpacked.command.ok()) {
     throw Error(ErrorCode::kFailed, "tar cannot unpack into the folder" + last_words(unpacked.command), local);

@@ -271,6 +271,8 @@ class Host:
         else:
             self.config = self.bootstrap(found, params.get("config") or {})
         provider_config = dict(self.config.get("provider") or provider)
+        # For classes that can put a key on a machine; Ray's own copy the person's private key to the head instead.
+        provider_config.setdefault("rubato_authorized_keys", params.get("authorized_keys") or [])
         self.provider = found(provider_config, self.cluster)
         result = {
             "protocol": PROTOCOL,

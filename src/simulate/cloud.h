@@ -68,7 +68,6 @@ class Cloud {
   double cost(Instant now) const;
   double cost_per_hour() const { return rate_; }
   sim::SimMachine& machine_of(const Instance& instance) { return sim_.machine(instance.machine); }
-  int rank_in_type(const Instance& instance) const;
   Duration call_time() { return draw(scenario_.cloud.call); }
   Duration remove_time() { return draw(scenario_.cloud.remove); }
   sim::Simulation& simulation() { return sim_; }

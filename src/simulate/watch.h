@@ -4,7 +4,6 @@
 // be what the head has.
 #pragma once
 
-#include <array>
 #include <functional>
 #include <map>
 #include <set>

@@ -197,7 +197,8 @@ class Host:
     def processes(self):
         """Command lines of all that runs there, less its sshd and this look."""
         lines = self.run("ps -eo args= -ww").splitlines()
-        return [line for line in lines if not line.startswith(("sh -c", "sshd", "/usr/sbin/sshd", "ps -eo", "sleep 0.05"))]
+        own = ("sh -c", "sshd", SSHD, "ps -eo", "sleep 0.05")
+        return [line for line in lines if not line.startswith(own)]
 
     def fill_disk(self):
         """Leaves no room in its home folder. Only with disk_mb."""
@@ -230,6 +231,10 @@ class Hosts:
         digest = hashlib.sha256(f"{self.folder}{os.getpid()}".encode()).digest()
         self.tag = "rh" + digest[:4].hex()  # interface names have 15 bytes at most
         self.bridge = self.tag + "br"
+        (self.folder / "tag").write_text(self.tag)  # what is left after a kill -9 is found by it, and by nothing wider
+        # A test that runs out of its time is told with SIGTERM: it must still take its machines away.
+        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         # 10.200.0.0/13: apart from what LocalNetwork (10.64.0.0/10) and containers use.
         self.subnet = f"10.{200 + digest[4] % 8}.{digest[5]}"
         self.address = f"{self.subnet}.1"  # of the real machine

@@ -140,7 +140,8 @@ class RemoteTest(ClusterCase):
         self.make("head", "w1")
         self.up(self.text())
         cpus = os.cpu_count()
-        job = self.submit("--workers", "2", "--cpus", cpus, "-d", SCRIPTS, "ddp_train.py", "$RUBATO_OUTPUT", "5", "0.01")
+        job = self.submit("--workers", "2", "--cpus", cpus, "-d", SCRIPTS, "ddp_train.py", "$RUBATO_OUTPUT", "5",
+                          "0.01")
         detail = self.wait_for_job(job, "succeeded", timeout=120)
         self.assertEqual(detail["phase"], "succeeded")
         self.rubato("fetch", job, self.folder / "result")
@@ -165,7 +166,8 @@ class RemoteTest(ClusterCase):
 
     def test_up_that_was_killed_is_finished_by_the_next(self):
         self.make("head", "w1")
-        (self.folder / "cluster.yaml").write_text(self.text("setup_commands: ['touch /root/began; sleep 3; echo ran >> /root/ran']"))
+        slow = "setup_commands: ['touch /root/began; sleep 3; echo ran >> /root/ran']"
+        (self.folder / "cluster.yaml").write_text(self.text(slow))
         killed = self.follow("up", "cluster.yaml", "-y")
         wait_until(lambda: (self.hosts["w1"].home / "began").exists(), "the set-up's begin")
         killed.send_signal(signal.SIGKILL)
@@ -238,6 +240,22 @@ class RemoteTest(ClusterCase):
         process.send_signal(signal.SIGTERM)
         process.wait()
 
+    def test_up_takes_the_address_of_a_file(self):
+        self.make("head")
+        (self.folder / "www").mkdir()
+        (self.folder / "www/cluster.yaml").write_text(self.text())
+        serve = ("import http.server as h\ns = h.ThreadingHTTPServer(('127.0.0.1', 0), h.SimpleHTTPRequestHandler)\n"
+                 "print(s.server_port, flush=True)\ns.serve_forever()")
+        server = subprocess.Popen([sys.executable, "-c", serve], cwd=self.folder / "www", stdout=subprocess.PIPE,
+                                  stderr=subprocess.DEVNULL, text=True)
+        try:
+            url = f"http://127.0.0.1:{server.stdout.readline().strip()}"
+            self.assertIn("'lab' is up with 1 node", self.rubato("up", f"{url}/cluster.yaml", "-y").stderr)
+            self.assertIn("status 404", self.rubato("up", f"{url}/other.yaml", "-y", code=2).stderr)
+        finally:
+            server.kill()
+            server.communicate()
+
     def test_down_of_workers_only(self):
         self.make()
         self.up(self.text("min_workers: 1", "max_workers: 2"), "--min-workers", 2)
@@ -254,7 +272,8 @@ class RemoteTest(ClusterCase):
         report = self.json("doctor", "cluster.yaml")
         self.assertTrue(report["ok"], report)
         checks = {one["check"] for one in report["hosts"][0]["checks"]}
-        self.assertLessEqual({"name", "port", "key", "user", "disk", "clock", "sudo", "docker", "Python", "PyTorch", "GPU"}, checks)
+        steps = {"name", "port", "key", "user", "disk", "clock", "sudo", "docker", "Python", "PyTorch", "GPU"}
+        self.assertLessEqual(steps, checks)
         self.hosts["w1"].cut()
         broken = json.loads(self.rubato("doctor", "cluster.yaml", "--json", code=1).stdout)
         self.assertEqual([one["ok"] for one in broken["hosts"]], [True, False])

@@ -1,0 +1,367 @@
+// Commands for clusters of other machines, typed at a laptop whose ssh is made here.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "cli/cluster_target.h"
+#include "cli/cluster_tools.h"
+#include "cli/doctor_cluster.h"
+#include "cli/machine_commands.h"
+#include "cli/machine_words.h"
+#include "cli/remote.h"
+#include "cli/testing.h"
+#include "cli/up_progress.h"
+#include "core/text.h"
+#include "os/files.h"
+
+namespace rubato::cli {
+namespace {
+
+using nlohmann::json;
+using provider::CommandResult;
+using provider::SshTarget;
+
+constexpr const char* kLab =
+    "cluster_name: lab\n"
+    "provider: {type: local, head_ip: 10.0.0.1, worker_ips: [10.0.0.2, 10.0.0.3]}\n"
+    "auth: {ssh_user: ubuntu, ssh_private_key: ~/.ssh/lab}\n"
+    "max_workers: 2\n";
+
+// What a laptop's ssh was asked to do, and what it says to it.
+struct FakeWorld {
+  std::string home = scratch("rubato_machine_test");
+  std::string file = home + "/lab.yaml";
+  os::RealFiles files;
+  CannedHead head;
+  std::vector<std::string> asked;                  // "run 10.0.0.1", "upload SRC DST"
+  std::vector<std::vector<std::string>> in_front;  // argv
+  int front_code = 0;
+  bool has_program = true;
+  std::string staged;
+  std::string tree = "t1";
+  std::set<std::string> unreachable;
+
+  FakeWorld() {
+    std::filesystem::remove_all(home);
+    std::filesystem::create_directories(home);
+    write(kLab);
+  }
+  ~FakeWorld() { std::filesystem::remove_all(home); }
+  void write(const std::string& text) { std::ofstream(file) << text; }
+  std::string folder() const { return home + "/rubato/clusters/lab"; }
+  size_t count(const std::string& what) const {
+    return static_cast<size_t>(std::count(asked.begin(), asked.end(), what));
+  }
+  Typed type(const std::vector<std::string>& args);
+};
+
+class FakeRemote final : public Remote {
+ public:
+  explicit FakeRemote(FakeWorld& world) : world_(world) {}
+
+  CommandResult run(const SshTarget& target, provider::Command command) override {
+    world_.asked.push_back("run " + target.host);
+    if (world_.unreachable.contains(target.host)) throw Error(ErrorCode::kUnavailable, target.host + " is silent");
+    CommandResult result;
+    if (command.env.contains("PROGRAM")) {
+      result.out = "folder /home/u/lab\n";
+      if (world_.has_program) result.out += "program /home/u/.rubato/bin/rubato-1\n";
+      if (!world_.staged.empty()) result.out += "staged " + world_.staged + "\n";
+      result.out += "key ssh-ed25519 AAAA rubato-lab\n";
+    } else if (command.script.find("head.json") != std::string::npos) {
+      result.out = "{\"api\": {\"port\": 4242}}\nsecret\n\nCERTIFICATE\n";
+    } else if (command.script.find("mounts.hash") != std::string::npos) {
+      world_.staged = std::string(trim(command.input));
+    }
+    return result;
+  }
+  void upload(const SshTarget&, const std::string& local, const std::string& remote, provider::SyncOptions) override {
+    world_.asked.push_back("upload " + local + " " + remote);
+  }
+  void download(const SshTarget&, const std::string& remote, const std::string& local, provider::SyncOptions) override {
+    world_.asked.push_back("download " + remote + " " + local);
+  }
+  std::string tree_hash(const std::string&, provider::SyncOptions) override { return world_.tree; }
+  std::string program_name() override { return "rubato-1"; }
+  std::string put_program(const SshTarget& target) override {
+    world_.asked.push_back("program " + target.host);
+    return "/home/u/.rubato/bin/rubato-1";
+  }
+  std::vector<Outcome> run_all(std::vector<Errand> errands) override {
+    std::vector<Outcome> out;
+    for (const Errand& one : errands) {
+      Outcome outcome;
+      try {
+        outcome.result = run(one.target, one.command);
+      } catch (const Error& error) {
+        outcome.error = error;
+      }
+      out.push_back(std::move(outcome));
+    }
+    return out;
+  }
+  void connect(const SshTarget& target) override { world_.asked.push_back("connect " + target.host); }
+  void forward(const SshTarget&, const std::string&, uint16_t) override {}
+  void disconnect(const SshTarget&) override {}
+  void disconnect_all(const std::string&) override {}
+  ExternalHead make_external_head(const ClusterFile&, provider::ExternalSettings) override { return {}; }
+  ExternalHead end_external_head(const ClusterFile&, provider::ExternalSettings) override { return {}; }
+  int in_front(const std::vector<std::string>& argv) override {
+    world_.in_front.push_back(argv);
+    return world_.front_code;
+  }
+
+ private:
+  FakeWorld& world_;
+};
+
+struct NoHold final : FolderHold {};
+
+class LaptopTools final : public ClusterTools {
+ public:
+  explicit LaptopTools(FakeWorld& world) : world_(world) {}
+  Files& files() override { return world_.files; }
+  Daemons& daemons() override { throw Error(ErrorCode::kFailed, "no daemon is started on a laptop"); }
+  MachineFacts machine() override { return {}; }
+  std::string program() override { return "/bin/rubato"; }
+  void make_identity(const ClusterPlace&, const std::string&) override {}
+  std::unique_ptr<FolderHold> try_hold(const ClusterPlace& place) override {
+    world_.files.make_folders(place.folder);
+    return std::make_unique<NoHold>();
+  }
+
+ private:
+  FakeWorld& world_;
+};
+
+Typed FakeWorld::type(const std::vector<std::string>& args) {
+  Typed typed;
+  Shell shell{.env = {{"XDG_STATE_HOME", home}, {"HOME", "/h"}}};
+  shell.out = [&](std::string_view text) { typed.out += text; };
+  shell.err = [&](std::string_view text) { typed.err += text; };
+  shell.now = [] { return *parse_time("2026-11-15T04:00:00Z"); };
+  shell.open_api = [this](const ClusterPlace&) { return std::make_unique<CannedApi>(head); };
+  shell.cluster_tools = [this] { return std::make_unique<LaptopTools>(*this); };
+  shell.remote = [this] { return std::make_unique<FakeRemote>(*this); };
+  typed.code = run_cli(args, shell);
+  return typed;
+}
+
+TEST(RemoteUp, PutsWhatIsMissingAndRunsUpThere) {
+  FakeWorld world;
+  world.has_program = false;
+  world.write(std::string(kLab) + "file_mounts: {/srv/code: /tmp}\n");
+  const Typed typed = world.type({"up", world.file, "-y"});
+  EXPECT_EQ(typed.code, 0) << typed.err;
+  EXPECT_EQ(world.count("program 10.0.0.1"), 1u);
+  EXPECT_EQ(world.count("run 10.0.0.2"), 1u);  // lets the head's key in
+  ASSERT_EQ(world.in_front.size(), 1u);
+  const std::string there = world.in_front[0].back();
+  EXPECT_NE(there.find("/home/u/.rubato/bin/rubato-1 up /home/u/lab/incoming/cluster.yaml --here"), std::string::npos);
+  EXPECT_NE(there.find("--files-hash " + world.staged), std::string::npos) << there;
+  EXPECT_EQ(typed.err,
+            "[2/5] 10.0.0.1 has rubato now\n"
+            "[3/5] 1 path of file_mounts: new contents on 10.0.0.1\n"
+            "[4/5] the head's key is on 2 of 2 workers\n");
+  EXPECT_EQ(world.files.read(world.folder() + "/token"), "secret\n");
+  EXPECT_EQ(json::parse(*world.files.read(world.folder() + "/remote.json")).at("api_port"), 4242);
+}
+
+TEST(RemoteUp, TheSecondTimeNothingIsSent) {
+  FakeWorld world;
+  world.write(std::string(kLab) + "file_mounts: {/srv/code: /tmp}\n");
+  world.type({"up", world.file});
+  world.asked.clear();
+  const Typed again = world.type({"up", world.file});
+  EXPECT_EQ(again.err, "");
+  EXPECT_EQ(world.asked, (std::vector<std::string>{"connect 10.0.0.1", "run 10.0.0.1", "run 10.0.0.1"}));
+  world.tree = "t2";
+  EXPECT_NE(world.type({"up", world.file}).err.find("[3/5]"), std::string::npos);
+}
+
+TEST(RemoteUp, AWorkerThatDoesNotAnswerHoldsUpNobody) {
+  FakeWorld world;
+  world.unreachable = {"10.0.0.3"};
+  const Typed typed = world.type({"up", world.file});
+  EXPECT_EQ(typed.code, 0);
+  EXPECT_NE(typed.err.find("note: 10.0.0.3 does not let the head in yet: 10.0.0.3 is silent"), std::string::npos);
+  EXPECT_NE(typed.err.find("the head's key is on 1 of 2 workers"), std::string::npos);
+  EXPECT_EQ(world.count("run 10.0.0.3"), 2u);  // straight, and by way of the head
+}
+
+TEST(RemoteUp, AnotherHeadNeedsADownFirst) {
+  FakeWorld world;
+  world.type({"up", world.file});
+  std::string moved = kLab;
+  world.write(moved.replace(moved.find("10.0.0.1"), 8, "10.0.0.9"));
+  const Typed typed = world.type({"up", world.file});
+  EXPECT_EQ(typed.code, 1);
+  EXPECT_NE(typed.err.find("the head of 'lab' is 10.0.0.1, the file says 10.0.0.9"), std::string::npos);
+}
+
+TEST(RemoteDown, ForgetsTheClusterAndTakesTheKeyBack) {
+  FakeWorld world;
+  world.type({"up", world.file});
+  world.asked.clear();
+  EXPECT_EQ(world.type({"down", "lab", "-y"}).code, 0);
+  EXPECT_NE(world.in_front.back().back().find("down --here --cluster lab --yes"), std::string::npos);
+  EXPECT_EQ(world.count("run 10.0.0.2") + world.count("run 10.0.0.3"), 2u);
+  EXPECT_FALSE(world.files.exists(world.folder() + "/remote.json"));
+  EXPECT_FALSE(world.files.exists(world.folder() + "/token"));
+  EXPECT_EQ(world.type({"down", world.file, "-y"}).code, 1);  // nobody knows of it any more
+}
+
+TEST(Exec, HasTheCommandsExitCode) {
+  FakeWorld world;
+  world.front_code = 7;
+  EXPECT_EQ(world.type({"exec", world.file, "exit 7"}).code, 7);
+  const auto& argv = world.in_front.at(0);
+  EXPECT_EQ(argv.front(), "ssh");
+  EXPECT_NE(std::find(argv.begin(), argv.end(), "10.0.0.1"), argv.end());
+  EXPECT_NE(argv.back().find("bash --login -i -c"), std::string::npos);
+  EXPECT_EQ(world.type({"exec", world.file}).code, 2);
+  EXPECT_EQ(world.type({"exec", world.file, "x", "--run-env", "moon"}).code, 2);
+  EXPECT_EQ(world.type({"exec", world.file, "x", "--run-env", "docker"}).code, 2);
+}
+
+TEST(Exec, PortsHaveAConnectionOfTheirOwn) {
+  FakeWorld world;
+  world.type({"exec", world.file, "serve", "-p", "8899", "-p", "80:8080"});
+  const std::string words = shell_join(world.in_front.at(0));
+  EXPECT_NE(words.find("-L 127.0.0.1:8899:127.0.0.1:8899"), std::string::npos);
+  EXPECT_NE(words.find("-L 127.0.0.1:80:127.0.0.1:8080"), std::string::npos);
+  EXPECT_EQ(words.find("ControlPath"), std::string::npos);
+  EXPECT_EQ(world.type({"exec", world.file, "serve", "-p", "http"}).code, 2);
+}
+
+TEST(Exec, StopEndsTheClusterOnTheHeadAndHere) {
+  FakeWorld world;
+  world.type({"exec", world.file, "train", "--start", "--stop"});
+  ASSERT_EQ(world.in_front.size(), 3u);  // up, the command, down
+  EXPECT_NE(world.in_front[1].back().find("down -y --here --cluster lab"), std::string::npos);
+  EXPECT_FALSE(world.files.exists(world.folder() + "/remote.json"));
+}
+
+TEST(Exec, OnThisMachineItIsPlainBash) {
+  FakeWorld world;
+  world.write("cluster_name: here\nprovider: {type: local}\navailable_node_types: {a: {resources: {CPU: 1}}}\n");
+  world.type({"exec", world.file, "echo hi"});
+  const auto& argv = world.in_front.at(0);
+  EXPECT_EQ(argv[0], "bash");
+  EXPECT_NE(argv.back().find("export RUBATO_CLUSTER=here"), std::string::npos);
+  EXPECT_TRUE(argv.back().ends_with("echo hi"));
+  EXPECT_EQ(world.type({"get-head-ip", world.file}).out, "127.0.0.1\n");
+}
+
+TEST(Submit, AClusterFileInFrontMeansRaysSubmit) {
+  EXPECT_TRUE(is_submit_to_cluster({"c.yaml", "train.py"}));
+  EXPECT_TRUE(is_submit_to_cluster({"--start", "-p", "8899", "c.yml", "train.py"}));
+  EXPECT_FALSE(is_submit_to_cluster({"train.py", "c.yaml"}));
+  EXPECT_FALSE(is_submit_to_cluster({"--name", "c.yaml", "train.py"}));
+  FakeWorld world;
+  std::ofstream(world.home + "/train.py") << "";
+  world.type({"submit", world.file, world.home + "/train.py", "--epochs", "3"});
+  EXPECT_EQ(world.count("upload " + world.home + "/train.py ~/train.py"), 1u);
+  EXPECT_NE(world.in_front.at(0).back().find("train.py --epochs 3"), std::string::npos);
+}
+
+TEST(Rsync, WithoutPathsItIsTheMounts) {
+  FakeWorld world;
+  world.write(std::string(kLab) + "file_mounts: {/srv/code: ~/code}\n");
+  EXPECT_EQ(world.type({"rsync_up", world.file}).code, 0);
+  EXPECT_EQ(world.count("upload /h/code /srv/code"), 1u);
+  world.type({"rsync-down", world.file, "/srv/out", "/tmp/out/"});
+  EXPECT_EQ(world.count("download /srv/out /tmp/out/"), 1u);
+  EXPECT_EQ(world.type({"rsync-up", world.file, "one"}).code, 2);
+}
+
+TEST(ClusterText, OverridesArePutWhereTheKeyStands) {
+  ClusterText text;
+  text.path = "c.yaml";
+  text.text = kLab;
+  text.file = read_cluster_file(text.text, text.path);
+  ParsedCommand parsed;
+  parsed.given["cluster-name"] = {.values = {"other"}, .origin = "--cluster-name"};
+  parsed.given["max-workers"] = {.values = {"1"}, .origin = "--max-workers"};
+  const ClusterText changed = with_overrides(text, parsed);
+  EXPECT_TRUE(changed.text.starts_with("cluster_name: other\nprovider:")) << changed.text;
+  EXPECT_NE(changed.text.find("\nmax_workers: 1\n"), std::string::npos) << changed.text;
+  EXPECT_EQ(changed.file.name, "other");
+  EXPECT_EQ(changed.file.autoscaling.max_workers, 1);
+  const ClusterText none = without_min_workers(text);
+  for (const auto& [name, type] : none.file.types) EXPECT_EQ(type.min_workers, 0) << name << none.text;
+  parsed.given["max-workers"].values = {"many"};
+  EXPECT_EQ(usage_error([&] { with_overrides(text, parsed); }).code, ErrorCode::kUsage);
+}
+
+json node(const char* id, const char* phase, const char* step, const char* detail) {
+  return {{"id", id}, {"phase", phase}, {"step", step}, {"detail", detail}, {"since", "2026-11-15T04:00:00Z"}};
+}
+
+TEST(UpProgress, TellsEachStepOnceAndStopsWhenAllHaveAnswered) {
+  UpProgress progress(2);
+  progress.look({{"nodes", json::array()}}, json(), false, {});
+  const json first = {
+      {"nodes", {node("head", "up", "", ""), node("worker-1", "requested", "setup", "`pip install x`")}}};
+  EXPECT_EQ(progress.look(first, json(), true, {}), "  worker-1      4/6 setup: `pip install x`\n");
+  EXPECT_EQ(progress.look(first, json(), true, {}), "");
+  EXPECT_FALSE(progress.done());
+  const json failed = {
+      {"events", {{{"type", "node-failed"}, {"node", "worker-1"}, {"data", {{"error", "exit code 3\n    boom"}}}}}}};
+  EXPECT_EQ(progress.look(first, failed, true, {}), "  worker-1 failed: exit code 3\n    boom\n");
+  EXPECT_TRUE(progress.given_up());
+  EXPECT_EQ(progress.failed_node(), "worker-1");
+  const json up = {{"nodes", {node("head", "up", "", ""), node("worker-2", "up", "", "")}}};
+  progress.look(up, json(), false, {});
+  EXPECT_TRUE(progress.done());
+}
+
+TEST(UpProgress, AFailureOfWhatWasBegunBeforeIsNotThisOnes) {
+  UpProgress progress(1);
+  const json before = {{"nodes", {node("worker-1", "requested", "setup", "")}}};
+  progress.look(before, json(), false, {});
+  const json failed = {{"events", {{{"type", "node-failed"}, {"node", "worker-1"}, {"data", {{"error", "old"}}}}}}};
+  EXPECT_NE(progress.look(before, failed, false, {}), "");
+  EXPECT_FALSE(progress.given_up());
+}
+
+TEST(DoctorCluster, StopsAtTheStepThatFails) {
+  HostFacts facts;
+  facts.host = "gone";
+  facts.resolved.error = "no such name";
+  EXPECT_EQ(judge_host(facts, {}).size(), 1u);
+  facts.resolved.addresses = {"10.0.0.1"};
+  facts.door = os::EndpointProbe{.result = os::EndpointProbe::Result::kRefused};
+  auto findings = judge_host(facts, {});
+  EXPECT_EQ(findings.back().check, "port");
+  EXPECT_EQ(findings.back().health, Health::kFail);
+  facts.door->result = os::EndpointProbe::Result::kConnected;
+  facts.login = Error(ErrorCode::kUsage, "the key is refused", "", "add it");
+  findings = judge_host(facts, {});
+  EXPECT_EQ(findings.back().check, "key");
+  EXPECT_EQ(findings.back().fix, "add it");
+}
+
+TEST(DoctorCluster, JudgesWhatAHostSays) {
+  HostFacts facts;
+  facts.direct = false;
+  facts.asked_at = *parse_time("2026-11-15T04:00:00Z");
+  const auto clock = std::to_string(to_ms(facts.asked_at.time_since_epoch()) / 1000 + 600);
+  facts.said = {{"user", "ubuntu"}, {"home", "yes"},      {"disk", "1000"},         {"clock", clock},
+                {"docker", "20.1"}, {"python", "3.11.2"}, {"torch", "2.1.0+cpu 0"}, {"gpu", "4"}};
+  std::map<std::string, Health> found;
+  HostWants wants;
+  wants.docker = true;
+  for (const Finding& one : judge_host(facts, wants)) found[one.check] = one.health;
+  EXPECT_EQ(found.at("disk"), Health::kFail);
+  EXPECT_EQ(found.at("clock"), Health::kFail);
+  EXPECT_EQ(found.at("docker"), Health::kOk);
+  EXPECT_EQ(found.at("sudo"), Health::kWarn);
+  EXPECT_EQ(found.at("PyTorch"), Health::kOk);
+  EXPECT_EQ(found.at("GPU"), Health::kWarn);  // PyTorch sees none of four
+}
+
+}  // namespace
+}  // namespace rubato::cli
