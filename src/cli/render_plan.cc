@@ -19,7 +19,7 @@ std::string counted_text(int64_t count, std::string_view one, std::string_view m
   return fmt::format("{} {}", count, count == 1 ? one : many);
 }
 
-std::string money_text(double amount) {
+std::string amount_text(double amount) {
   return amount >= 100 ? fmt::format("{:.2f}", amount) : fmt::format("{:.4g}", amount);
 }
 
@@ -34,7 +34,7 @@ std::string headline(const ScalePlan& plan) {
   std::vector<std::string> parts;
   if (launches > 0) {
     parts.push_back(
-        fmt::format("launch {} for ${}/h", counted_text(launches, "node", "nodes"), money_text(plan.cost_per_hour)));
+        fmt::format("launch {} for ${}/h", counted_text(launches, "node", "nodes"), amount_text(plan.cost_per_hour)));
   }
   if (!plan.terminations.empty()) {
     parts.push_back("remove " + counted_text(static_cast<int64_t>(plan.terminations.size()), "node", "nodes"));
@@ -51,8 +51,8 @@ std::string launches_text(const ScalePlan& plan, const Look& look) {
                {clean(one.type), Hue::kBold},
                {one.market == policy::Market::kSpot ? "spot" : "on demand"},
                {one.zone.empty() ? "-" : clean(one.zone)},
-               {(one.estimated ? "~" : "") + money_text(one.price_per_hour)},
-               {money_text(one.count * one.price_per_hour)},
+               {(one.estimated ? "~" : "") + amount_text(one.price_per_hour)},
+               {amount_text(one.count * one.price_per_hour)},
                {clean(one.why)}});
   }
   return "\n" + table.text(look);

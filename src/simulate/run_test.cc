@@ -27,7 +27,7 @@ cloud: {boot: 5s, prices: {small: 3.6}}
 
 Outcome play(const Scenario& scenario, uint64_t seed) {
   const Plan plan;
-  Run run(scenario, plan, seed);
+  simulate::Run run(scenario, plan, seed);
   return run.play();
 }
 
@@ -98,7 +98,7 @@ TEST(Run, AMachineThatNeverComesIsFoundOut) {
 TEST(Past, ReplaysAJournalAndChangesIt) {
   const Scenario played = scenario("workload:\n  - {every: 30s, until: 5min, workers: 2, work: 4min}\n");
   const Plan plan;
-  Run run(played, plan, 1);
+  simulate::Run run(played, plan, 1);
   const Outcome was = run.play();
   std::vector<JournalRecord> records;
   for (const auto& [offset, bytes] : run.journal().records()) records.push_back({offset, bytes});
@@ -106,13 +106,13 @@ TEST(Past, ReplaysAJournalAndChangesIt) {
   EXPECT_EQ(past.measured.submitted, was.submitted);
   EXPECT_EQ(past.measured.succeeded, was.succeeded);
   EXPECT_NEAR(past.measured.jct_s.mean, was.jct_s.mean, 1);
-  Run again(past.scenario, past.plan, 1);
+  simulate::Run again(past.scenario, past.plan, 1);
   const Outcome same = again.play();
   EXPECT_EQ(same.succeeded, was.succeeded);
   EXPECT_NEAR(same.jct_s.mean, was.jct_s.mean, 0.2 * was.jct_s.mean);
 
   const Past fewer = changed_past(past, {"max_workers=1", "available_node_types.small.max_workers=1"});
-  Run small(fewer.scenario, fewer.plan, 1);
+  simulate::Run small(fewer.scenario, fewer.plan, 1);
   const Outcome slow = small.play();
   EXPECT_EQ(slow.nodes_most, 1);
   EXPECT_GT(slow.wait_s.mean, same.wait_s.mean);
