@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/error.h"
 #include "core/time.h"
 
 namespace rubato::cli {
@@ -17,6 +18,8 @@ struct ApiRequest {
   std::string type = "application/json";
   Duration limit = 20s;    // for the whole exchange
   Duration patience = 0s;  // a head that does not answer is asked again for so long: it may be restarting
+  // Called once when it has not answered for a second and will be asked on.
+  std::function<void(const Error&)> on_waiting;
 };
 
 enum class StreamEnd {

@@ -20,6 +20,7 @@ using nlohmann::json;
 
 constexpr std::string_view kApiRoot = "/api/v1/";
 constexpr Duration kAskAgainAfter = 100ms;
+constexpr Duration kTellAfter = 1s;
 constexpr Duration kHeaderLimit = 20s;
 constexpr size_t kErrorBytesMax = 64 << 10;
 
@@ -118,7 +119,9 @@ class ApiClient final : public Api {
       : place_(std::move(place)), make_remote_(std::move(remote)), network_(runtime_) {}
 
   json call(const ApiRequest& request) override {
-    const Instant give_up = runtime_.now() + request.patience;
+    const Instant begin = runtime_.now();
+    const Instant give_up = begin + request.patience;
+    bool told = !request.on_waiting;
     while (true) {
       try {
         return call_once(request);
@@ -127,6 +130,10 @@ class ApiClient final : public Api {
         // A reply's own "not found" is an answer; only a missing head.json is worth waiting for.
         const bool answered = error.code == ErrorCode::kNotFound && error.message != kNoCluster;
         if (!may_come || answered || runtime_.now() >= give_up) throw;
+        if (!told && runtime_.now() - begin >= kTellAfter) {
+          told = true;
+          request.on_waiting(error);
+        }
       }
       if (!pause(kAskAgainAfter)) throw Error(ErrorCode::kFailed, "interrupted while waiting for the head");
     }

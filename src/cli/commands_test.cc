@@ -202,6 +202,37 @@ TEST(Submit, APackageThatIsThereIsNotSentAgain) {
   EXPECT_EQ(bench.submitted["request_id"], "token-1");
 }
 
+TEST(Submit, WarnsOfAJobThatCanNeverStart) {
+  SubmitBench bench;
+  bench.learn_hash();
+  bench.head.reply("GET packages/" + bench.hash, {{"present", true}, {"have_bytes", 9}});
+  json job = train("queued");
+  job["never_fits"] = {{"against", {{{"text", "no node type can hold it"}, {"where", "local.yaml:8:18"}}}},
+                       {"changes", {{{"text", "ask for less"}}}}};
+  bench.head.reply("POST jobs", job);
+  const Typed typed = type_at(bench.head, {"submit", bench.folder, "train.py"});
+  EXPECT_EQ(typed.code, 0);
+  EXPECT_NE(
+      typed.err.find("warning: it cannot start: no node type can hold it  (local.yaml:8:18)\n  fix ask for less\n"),
+      std::string::npos)
+      << typed.err;
+}
+
+TEST(Submit, SaysThatItWaitsForTheHead) {
+  SubmitBench bench;
+  bench.learn_hash();
+  bench.head.reply("GET packages/" + bench.hash, {{"present", true}, {"have_bytes", 9}});
+  bench.head.answers["POST jobs"] = [](const ApiRequest& request) {
+    EXPECT_GT(request.patience, 0s);
+    request.on_waiting(Error(ErrorCode::kUnavailable, "the head is not running", "", "restart it with: rubato up"));
+    return train("queued");
+  };
+  const Typed typed = type_at(bench.head, {"submit", bench.folder, "train.py"});
+  EXPECT_NE(typed.err.find("the head is not running; waiting for it\n  fix restart it with: rubato up\n"),
+            std::string::npos)
+      << typed.err;
+}
+
 TEST(Submit, AnUploadGoesOnWhereAnEarlierOneEnded) {
   SubmitBench bench;
   bench.learn_hash();

@@ -39,6 +39,14 @@ ClusterPlace place_to_end(const ParsedCommand& parsed, const Shell& shell, const
   return place_of(shell.env, choose_cluster(found, named));
 }
 
+bool say_if_all_are_down(const ParsedCommand& parsed, const Shell& shell) {
+  const auto found = list_clusters(clusters_folder(shell.env));
+  const bool named = !parsed.value("cluster-name", parsed.value("cluster")).empty();
+  if (named || parsed.has("purge") || found.empty() || std::ranges::any_of(found, &ClusterFound::open)) return false;
+  for (const ClusterFound& one : found) shell.err(fmt::format("'{}' is down already\n", one.name));
+  return true;
+}
+
 class Downer {
  public:
   Downer(const ParsedCommand& parsed, const Shell& shell, ClusterPlace place)
@@ -207,7 +215,8 @@ class Downer {
     }
   }
 
-  // Those whose head is gone: nobody else would end them. Their workers die with them.
+  // Those whose head is gone: nobody else would end them. Their workers die with them. Their folders stay: the next
+  // head saves the log lines that are left there, and removes them.
   void kill_agents() {
     const auto left = living_agents();
     if (left.empty()) return;
@@ -216,7 +225,6 @@ class Downer {
     if (!wait_until_gone([&] { return !living_agents().empty(); }, kKilledWithin, "ending agents")) {
       throw Error(ErrorCode::kFailed, "some agents do not end, even when killed", place_.node_folders());
     }
-    for (const std::string& folder : left) tools_->files().remove_tree(folder);
   }
 
   bool wait_until_gone(const std::function<bool()>& alive, Duration most, const std::string& what) {
@@ -241,6 +249,7 @@ class Downer {
 
 int down_command(const ParsedCommand& parsed, const Shell& shell) {
   const std::string word = parsed.positionals.empty() ? "" : parsed.positionals.front();
+  if (word.empty() && say_if_all_are_down(parsed, shell)) return 0;
   ClusterPlace place = place_to_end(parsed, shell, word);
   if (!parsed.has("here")) {
     const ClusterTarget target = known_cluster(parsed, shell, word, place);

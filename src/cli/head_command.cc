@@ -175,7 +175,17 @@ Task<int> until_signal(Channel<int>& signals) {
   co_return 0;
 }
 
+// Started by hand beside the one that `rubato up` has started, a second head would take the journal from the first.
+void refuse_beside_another(const std::string& dir, int self) {
+  os::RealDaemons daemons;
+  const std::optional<int> other = daemons.running(dir + "/head");
+  if (!other || *other == self) return;
+  throw Error(ErrorCode::kConflict, fmt::format("this cluster has a head already (pid {})", *other), dir,
+              "nothing is to be done; `rubato status` shows what it does");
+}
+
 Task<int> run_head(DaemonWorld& daemon, std::string dir) {
+  refuse_beside_another(dir, daemon.machine.pid);
   const HeadSettings wanted = read_head_settings(dir);
   const std::string cluster = dir.substr(dir.rfind('/') + 1);
   const std::string head_file = dir + "/head/head.json";

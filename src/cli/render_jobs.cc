@@ -160,6 +160,19 @@ std::string job_text(const json& job, const Look& look) {
   return out + section("Events", recent_events(list_in(job, "events"), look), look);
 }
 
+std::string never_fits_text(const nlohmann::json& job) {
+  std::string text;
+  const nlohmann::json reasons = object_in(job, "never_fits");
+  for (const nlohmann::json& obstacle : list_in(reasons, "against")) {
+    const std::string where = text_in(obstacle, "where");
+    text += fmt::format("warning: it cannot start: {}{}\n", text_in(obstacle, "text"),
+                        where.empty() ? "" : fmt::format("  ({})", where));
+  }
+  for (const nlohmann::json& change : list_in(reasons, "changes"))
+    text += fmt::format("  fix {}\n", text_in(change, "text"));
+  return text;
+}
+
 std::string next_commands(const std::string& id, const std::string& cluster_flag) {
   return fmt::format(
       "  rubato logs {0} -f{1}     its output\n"

@@ -21,6 +21,9 @@ std::string workers_text(const nlohmann::json& job);
 // succeeded, failed or stopped: nothing more will happen to it.
 bool has_ended(const nlohmann::json& job);
 
+// A warning about a job that the cluster, as its file is now, can never start; empty: it can.
+std::string never_fits_text(const nlohmann::json& job);
+
 // What can be typed next about the job.
 std::string next_commands(const std::string& id, const std::string& cluster_flag);
 

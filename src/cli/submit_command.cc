@@ -99,7 +99,15 @@ archive::Package make_package(Files& files, const SubmitSource& source, const st
   CHECK(false);
 }
 
-json submit_job(Api& api, const JobSpec& spec, const std::string& request_id) {
+// A person who looks at a silent terminal should know what it waits for, and how to help.
+std::function<void(const Error&)> tell_waiting(const Shell& shell) {
+  return [&shell](const Error& error) {
+    shell.err(fmt::format("{}; waiting for it\n", error.message));
+    if (!error.hint.empty()) shell.err(fmt::format("  fix {}\n", error.hint));
+  };
+}
+
+json submit_job(Api& api, const Shell& shell, const JobSpec& spec, const std::string& request_id) {
   json body = to_json(spec);
   // An answer may get lost: with the same id, asking again does not submit again.
   body["request_id"] = request_id;
@@ -108,6 +116,7 @@ json submit_job(Api& api, const JobSpec& spec, const std::string& request_id) {
   request.target = "jobs";
   request.body = body.dump();
   request.patience = kHeadPatience;
+  request.on_waiting = tell_waiting(shell);
   return api.call(request);
 }
 
@@ -152,6 +161,7 @@ void upload_package(Api& api, const Shell& shell, const std::string& file, const
     request.type = "application/octet-stream";
     request.limit = 60s;
     request.patience = kHeadPatience;
+    request.on_waiting = tell_waiting(shell);
     const json reply = api.call(request);
     complete = reply.value("complete", false);
     const auto now_have = static_cast<uint64_t>(int_in(reply, "have_bytes"));
@@ -179,10 +189,11 @@ int submit_command(const ParsedCommand& parsed, const Shell& shell) {
     upload_package(*session.api, shell, folder.file(), package.hash, package.bytes);
     plan.spec.package = package.hash;
   }
-  const json job = submit_job(*session.api, plan.spec, shell.random_token());
+  const json job = submit_job(*session.api, shell, plan.spec, shell.random_token());
   const std::string id = raw_in(job, "id");
   shell.out(parsed.has("json") ? json_text(job) : id + "\n");
   shell.err(fmt::format("submitted {} ({})\n", text_in(job, "name"), id));
+  shell.err(never_fits_text(job));
   if (parsed.has("follow") || parsed.has("wait")) return follow_job(session, shell, id, parsed.has("follow"));
   shell.err(next_commands(id, session.cluster_flag));
   return 0;

@@ -257,7 +257,7 @@ TEST(Down, EndsTheHeadAndKillsWhatItLeft) {
   const Typed typed = machine.type({"down", "-y"});
   EXPECT_EQ(typed.code, 0) << typed.err;
   EXPECT_TRUE(machine.daemons.alive.empty());
-  EXPECT_FALSE(std::filesystem::exists(agent));
+  EXPECT_TRUE(std::filesystem::exists(agent)) << "the next head saves its last log lines, and removes it";
   EXPECT_FALSE(std::filesystem::exists(machine.folder + "/head/head.json"));
   EXPECT_TRUE(std::filesystem::exists(machine.folder));
 }
@@ -302,6 +302,15 @@ TEST(Down, PurgeLeavesNothing) {
   EXPECT_EQ(machine.type({"down", "-y", "--purge"}).code, 0);
   EXPECT_FALSE(std::filesystem::exists(machine.folder));
   EXPECT_EQ(machine.type({"down"}).code, 1);
+}
+
+TEST(Down, OfAClusterThatIsDownSaysSo) {
+  Machine machine;
+  machine.open_folder();
+  EXPECT_EQ(machine.type({"down", "-y"}).code, 0);
+  const Typed again = machine.type({"down"});
+  EXPECT_EQ(again.code, 0);
+  EXPECT_EQ(again.err, "'local' is down already\n");
 }
 
 TEST(Down, PurgeSaysWhatItLeavesInEtcd) {

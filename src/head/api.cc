@@ -9,6 +9,7 @@
 #include "core/timestamp.h"
 #include "head/api_streams.h"
 #include "head/documents.h"
+#include "policy/explain.h"
 #include "reconcile/nodes.h"
 #include "world/http_reply.h"
 
@@ -331,7 +332,10 @@ Task<ServerReply> Api::accept_job(JobSpec spec, std::string request_id, std::str
     events.emplace_back(std::move(submitted));
     co_await controller_.submit(std::move(events));
   }
-  co_return reply(job_document(state, cluster::find_job(state, id.value)), 201);
+  const cluster::Job& job = cluster::find_job(state, id.value);
+  json document = job_document(state, job);
+  if (const auto never = policy::why_never(state, job.spec)) document["never_fits"] = reasons_document(*never);
+  co_return reply(document, 201);
 }
 
 Task<ServerReply> Api::submit(Call call) {

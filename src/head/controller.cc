@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "head/housekeeping.h"
 #include "reconcile/decide.h"
 #include "reconcile/observe.h"
 #include "reconcile/orders.h"
@@ -72,6 +73,7 @@ Task<void> Controller::run(Listener& listener) {
   co_await machines_.sweep(state_);
   scope_.spawn(machines_.keep_sweeping(state_));
   scope_.spawn(decide_and_act());
+  scope_.spawn(keep_house(world_, settings_.folder, state_, log_));
   while (!finished() && !failure_) co_await changed_.wait();
   if (failure_) throw *failure_;
 }

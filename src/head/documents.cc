@@ -179,6 +179,13 @@ json status_document(const State& state, const std::vector<cluster::Record>& eve
           {"events", std::move(recent)}};
 }
 
+json reasons_document(const cluster::Reasons& reasons) {
+  json against = json::array(), changes = json::array();
+  for (const cluster::Reasons::Obstacle& o : reasons.against) against.push_back(obstacle(o.text, o.where));
+  for (const std::string& text : reasons.changes) changes.push_back(change(text));
+  return {{"against", std::move(against)}, {"changes", std::move(changes)}};
+}
+
 json why_job(const cluster::Observed& observed, const Job& job, WallTime now) {
   json against = json::array(), changes = json::array();
   for (const cluster::Reasons::Obstacle& o : job.reasons.against) against.push_back(obstacle(o.text, o.where));

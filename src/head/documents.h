@@ -15,6 +15,8 @@ nlohmann::json job_summary(const cluster::Job& job);
 nlohmann::json job_document(const cluster::State& state, const cluster::Job& job);
 // `events`: the last few records, oldest first.
 nlohmann::json status_document(const cluster::State& state, const std::vector<cluster::Record>& events, WallTime now);
+// What stands against it, and what would change that.
+nlohmann::json reasons_document(const cluster::Reasons& reasons);
 nlohmann::json why_job(const cluster::Observed& observed, const cluster::Job& job, WallTime now);
 nlohmann::json why_node(const cluster::State& state, const cluster::Node& node);
 

@@ -56,9 +56,10 @@ class GuardTest : public ::testing::Test {
   }
 
   static Task<int> read_for_ever(Process& process) {
-    while (co_await process.output().pop()) {
+    while (true) {
+      const std::optional<OutputChunk> chunk = co_await process.output().pop();
+      if (!chunk) co_return 0;
     }
-    co_return 0;
   }
 
   // The same with one worker that is forked from a prewarmed interpreter.

@@ -95,10 +95,8 @@ std::string wanted(const JobSpec& spec) {
   return fmt::format("{} to {} workers of {} each", spec.workers_min, spec.workers_max, each);
 }
 
-namespace {
-
-// Why MIN workers would not fit if every node that the cluster file allows were there and empty.
 std::optional<Reasons> why_never(const State& state, const JobSpec& spec) {
+  if (!state.spec) return std::nullopt;
   const Resources& each = spec.per_worker;
   const Capacity capacity = capacity_of(*state.spec, each);
   if (capacity.workers_capped >= spec.workers_min) return std::nullopt;
@@ -129,6 +127,8 @@ std::optional<Reasons> why_never(const State& state, const JobSpec& spec) {
   }
   return reasons;
 }
+
+namespace {
 
 std::optional<Reasons> why_no_cluster(const State& state, const JobSpec& spec) {
   if (!state.shutting_down && state.spec) return std::nullopt;

@@ -9,6 +9,9 @@ namespace rubato::policy {
 // "2 to 4 workers of 1 CPU each"
 std::string wanted(const JobSpec& spec);
 
+// Why MIN workers would not fit if every node that the cluster file allows were there and empty; nullopt: they would.
+std::optional<cluster::Reasons> why_never(const cluster::State& state, const JobSpec& spec);
+
 // Why MIN workers do not fit. `board` has the room that was left when this job's turn came.
 cluster::Reasons why_not(const cluster::State& state, const cluster::Job& job, Board& board);
 

@@ -45,6 +45,18 @@ class Up(cluster_harness.ClusterCase):
         self.assertEqual(left["big-1"], before["big-1"])
         self.assertEqual(set(left.items()) - set(grown.items()), set())
 
+    def test_a_second_head_refuses(self):
+        self.up(cluster_text(small=(1, 1, 1)))
+        epoch = self.status()["cluster"]["head"]["epoch"]
+        second = self.rubato("head", "--dir", self.place, code=1)
+        self.assertIn(f"has a head already (pid {self.head_pid()})", second.stdout + second.stderr)
+        self.assertEqual(self.status()["cluster"]["head"]["epoch"], epoch)
+
+    def test_down_twice(self):
+        self.up(cluster_text(small=(1, 1, 1)))
+        self.rubato("down", "-y")
+        self.assertEqual(self.rubato("down", "-y").stderr, "'local' is down already\n")
+
     def test_another_type_is_replaced(self):
         self.up(cluster_text(small=(1, 1, 1), big=(2, 1, 1)))
         before = self.node_pids()

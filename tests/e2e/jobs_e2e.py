@@ -48,6 +48,20 @@ class Programs(cluster_harness.ClusterCase):
             package.add(self.folder / "made", ".")
         self.assertEqual(self.said("package.tar.gz", "go.py"), ["packed"])
 
+    def test_a_package_of_many_files(self):
+        """Copying and removing them takes long; head and agent must not fall silent over it."""
+        count = 6000
+        for folder in range(50):
+            place = self.folder / "many" / str(folder)
+            place.mkdir(parents=True)
+            for name in range(count // 50):
+                (place / str(name)).write_text("x")
+        self.script("import os\nprint(sum(len(names) for _, _, names in os.walk('.')))", "count.py", "many")
+        self.assertEqual(self.said("-d", "many", "count.py"), [str(count + 1)])
+        (trash,) = self.state.glob("rubato/clusters/*/nodes/*/trash")
+        wait_until(lambda: not list(trash.iterdir()), "the end of the copy")
+        self.assertNotIn("node-lost", [event["type"] for event in self.json_lines("events", "--limit", 200)])
+
     def test_a_module(self):
         self.script("import sys\nprint(__name__, __package__, sys.argv[1:])", "train.py", "source/pkg")
         self.script("", "__init__.py", "source/pkg")
@@ -308,6 +322,23 @@ class Queue(cluster_harness.ClusterCase):
 
 
 class Told(cluster_harness.ClusterCase):
+    def test_a_job_that_can_never_start(self):
+        self.up(ONE)
+        said = self.rubato("submit", "--gpus", "3", "--no-python", "true").stderr
+        self.assertRegex(said, "warning: it cannot start: no node type can hold one worker of .*3 GPU")
+        self.assertNotIn("warning", self.rubato("submit", "--no-python", "true").stderr)
+
+    def test_a_head_that_is_away(self):
+        self.up(ONE)
+        self.kill_head()
+        submitting = self.follow("submit", "--no-python", "true")
+        self.assertIn("waiting for it", submitting.stderr.readline())
+        self.assertIn("rubato up", submitting.stderr.readline())
+        self.up()
+        job, _ = submitting.communicate(timeout=60)
+        self.assertEqual(submitting.returncode, 0)
+        self.wait_for_job(job.strip(), "succeeded")
+
     def test_status_events_and_replay_agree(self):
         self.up(cluster_text(small=(1, 2, 2)))
         before = self.status()["cluster"]["journal"]["offset"]

@@ -72,9 +72,10 @@ def train(folder, steps, pace, hold=0):
         (((ddp(x[mine]) - y[mine]) ** 2).sum() * world / len(x)).backward()
         optimizer.step()
         if rank == 0:
+            # In this order: a step that is saved, and so not repeated, has its line; one that is told is saved.
+            print(f"step {step} of {steps}", flush=True)
             save(checkpoint, {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()})
             tell(folder, {"step": step, "world": world})
-            print(f"step {step} of {steps}", flush=True)
         time.sleep(pace)
     if rank == 0:
         loss = ((model(x) - y) ** 2).mean().item()
