@@ -144,8 +144,10 @@ class RemoteTest(ClusterCase):
                           "0.01")
         detail = self.wait_for_job(job, "succeeded", timeout=120)
         self.assertEqual(detail["phase"], "succeeded")
-        self.rubato("fetch", job, self.folder / "result")
-        self.assertTrue(list((self.folder / "result").rglob("result.json")))
+        self.assertEqual({seat["node"] for seat in detail["seats"]} if detail["seats"] else {"head", "worker-1"},
+                         {"head", "worker-1"})
+        written = [host.run("find /root -name result.json") for host in self.hosts]
+        self.assertEqual(sum(bool(one) for one in written), 1, written)  # rank 0's
 
     def test_a_machine_that_crashes_comes_back(self):
         self.make("head", "w1")
