@@ -181,8 +181,8 @@ const Command& submit_table() {
         .about =
             "Prints the job's id. The working folder is sent once, less what .gitignore and .rubatoignore name.\n"
             "Workers get torchrun's environment, and $RUBATO_OUTPUT for what 'rubato fetch' brings back.\n"
-            "With a cluster file in front, as Ray has it: the script is copied to the head's ~/ and run there with "
-            "python.",
+            "With a cluster file in front, as Ray has it: the script is copied to the head's ~/ and run\n"
+            "there with python.",
         .positional = {.name = "SCRIPT [args...]", .help = "what to run, and its arguments", .remainder = true},
         .examples = {
             {"two workers with a GPU each, and their output",

@@ -246,7 +246,9 @@ TEST(Exec, StopEndsTheClusterOnTheHeadAndHere) {
 
 TEST(Exec, OnThisMachineItIsPlainBash) {
   FakeWorld world;
-  world.write("cluster_name: here\nprovider: {type: local}\navailable_node_types: {a: {resources: {CPU: 1}, min_workers: 1}}\n");
+  world.write(
+      "cluster_name: here\nprovider: {type: local}\n"
+      "available_node_types: {a: {resources: {CPU: 1}, min_workers: 1}}\n");
   world.type({"exec", world.file, "echo hi"});
   const auto& argv = world.in_front.at(0);
   EXPECT_EQ(argv[0], "bash");

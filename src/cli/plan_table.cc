@@ -10,11 +10,10 @@ const Command& plan_table() {
       .summary = "say what the autoscaler would do, why, and what it costs",
       .usage = "rubato plan CLUSTER.yaml [--json]  |  plan --state FILE|- [--json]",
       .about =
-          "With a cluster file: what 'rubato up' and the autoscaler would do, for the queue of the cluster if it is "
-          "up.\n"
-          "With --state: decides on a state that is given as JSON: node types, nodes, and what waits. Touches "
-          "nothing.\n"
-          "docs/autoscaler.md has the fields; lists of bundles may be run-length encoded as [[bundle, count], ...].",
+          "With a cluster file: what 'rubato up' and the autoscaler would do, for the queue of the cluster\n"
+          "if it is up. With --state: decides on a state that is given as JSON: node types, nodes, and what\n"
+          "waits. Touches nothing. docs/autoscaler.md has the fields; lists of bundles may be run-length\n"
+          "encoded as [[bundle, count], ...].",
       .positional = {.name = "CLUSTER.yaml", .help = "the cluster file", .at_most = 1},
       .flags = {{.name = "state",
                  .kind = FlagKind::kValue,

@@ -12,7 +12,8 @@ const Command& simulate_table() {
           "       rubato simulate --replay JOURNAL [--change KEY=VALUE ...]",
       .about =
           "The real head, agents and policies run on simulated machines; the same seed gives the same run.\n"
-          "Invariants are checked after each event: exit code 1 when one is broken, with the command that replays it.\n"
+          "Invariants are checked after each event: exit code 1 when one is broken, with the command that\n"
+          "replays it.\n"
           "--replay plays your own history again, with a changed cluster file: what if?",
       .positional = {.name = "SCENARIO", .help = "a YAML file: see docs/simulate.md, or --example", .at_most = 1},
       .flags =

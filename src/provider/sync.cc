@@ -38,8 +38,8 @@ find . -type d -print0 && printf '\0' && find . ! -type d -print0
 // A tar of the names on standard input, each ended by a zero byte. Busybox's tar, as in small images, takes names only
 // as arguments: for many of them it runs several times, and what comes are several tars in a row.
 constexpr std::string_view kPackNames =
-    "if tar --version 2>/dev/null | grep -q GNU; then exec tar -czf - --no-recursion --null -T -; fi; "
-    "set -o pipefail; xargs -0 tar -cf - --no-recursion -- | gzip";
+    "case $(tar --version 2>/dev/null) in *GNU*) exec tar -czf - --no-recursion --null -T - ;; esac; "
+    "if (set -o pipefail) 2>/dev/null; then set -o pipefail; fi; xargs -0 tar -cf - --no-recursion -- | gzip";
 constexpr size_t kOnePackBytes = 16 << 10;  // busybox's xargs takes at least this much for one run
 
 // A tar of one file: "$1" is what it becomes, "$2" the folder of that, "$3" its name in the tar.
