@@ -24,7 +24,8 @@ class Autoscaling(cluster_harness.ClusterCase):
         return [one for one in self.decisions() if one["kind"] == kind]
 
     def wait_for_none(self, timeout=60):
-        wait_until(lambda: not self.nodes(), lambda: f"no nodes, not {sorted(self.nodes())}", timeout=timeout)
+        """Gone altogether, not only going."""
+        wait_until(lambda: not self.status()["nodes"], lambda: f"no nodes, not {self.status()['nodes']}", timeout=timeout)
 
     def test_grows_on_submit_and_shrinks_after_the_idle_time(self):
         said = self.up(TEXT % "3s")

@@ -86,8 +86,8 @@ class Faults(harness.Case):
         (spare,) = self.group(1, "2", port=port)
         spare.wait_for("joined")
         self.wait_for_workers(2)
-        agents[1].kill()
         generation = agents[0].events("running")[-1]["generation"]
+        agents[1].kill()
         survivor = agents[0].running(2, after=generation)
         self.assertEqual(spare.running(2)["generation"], survivor["generation"])
         self.finish([agents[0], spare])
