@@ -52,11 +52,10 @@ Resources resources_of(DaemonWorld& daemon) {
 }
 
 // Gloo listens where the host's own name leads, which on many machines is loopback (Debian's 127.0.1.1) or nowhere.
-// Other nodes come by the node's address, so that its interface is meant; what the person set stays.
-void point_gloo_at(const std::string& address, agent::Environment& environment, const std::string& hostname) {
+// Other nodes come by the node's address, so that its interface is meant; what the person set stays. The name is not
+// asked for first: where no name server answers, that takes ten seconds.
+void point_gloo_at(const std::string& address, agent::Environment& environment) {
   if (address.empty() || elastic::is_loopback(address)) return;
-  const std::vector<std::string> own = os::resolve_name(hostname).addresses;
-  if (std::find(own.begin(), own.end(), address) != own.end()) return;
   for (const os::InterfaceAddress& one : os::interface_addresses()) {
     if (one.address != address) continue;
     for (const char* name : {"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"}) environment.try_emplace(name, one.interface);
@@ -90,7 +89,7 @@ Task<int> run_agent(DaemonWorld& daemon, std::string dir) {
   } else if (!file.gpus.empty() || file.resources.of(kGpu) == 0) {
     settings.environment["CUDA_VISIBLE_DEVICES"] = join(file.gpus, ",");
   }
-  point_gloo_at(file.address, settings.environment, daemon.machine.hostname);
+  point_gloo_at(file.address, settings.environment);
   settings.version = daemon.version;
   settings.unpack = node::package_unpacker();
   os::Runtime& runtime = daemon.runtime;

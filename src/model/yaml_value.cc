@@ -35,6 +35,8 @@ ordered_json plain_value(const Yaml& node) {
     return text;
   }
   if (std::string_view("0123456789+-.").find(text[0]) == std::string_view::npos) return text;
+  // An address is no number: asked as one, it would cost an exception.
+  if (std::ranges::count(text, '.') > 1) return text;
   if (auto value = as([&] { return node.as_int(); })) return *value;
   // With a point, and nothing but digits before it: 1.5, -0.25, 1.0e+3; not 1e5, not 10.0.0.1.
   const std::string_view body = std::string_view(text).substr(text[0] == '-' || text[0] == '+' ? 1 : 0);

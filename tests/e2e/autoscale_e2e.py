@@ -25,7 +25,7 @@ class Autoscaling(cluster_harness.ClusterCase):
 
     def wait_for_none(self, timeout=60):
         """Gone altogether, not only going."""
-        wait_until(lambda: not self.status()["nodes"], lambda: f"no nodes, not {self.status()['nodes']}", timeout=timeout)
+        wait_until(lambda: not self.status()["nodes"], lambda: f"no nodes: {self.status()}", timeout=timeout)
 
     def test_grows_on_submit_and_shrinks_after_the_idle_time(self):
         said = self.up(TEXT % "3s")
