@@ -87,22 +87,25 @@ def measure_up(quick):
 
 
 def measure_exec(quick):
-    """Both over a control master that is there; turn and turn about, so that the machine's mood is the same."""
-    plain, ours = [], []
+    """All over a control master that is there; turn and turn about, so that the machine's mood is the same. `exec` runs
+    its command in the shell that a person has who logs in, as Ray does: the second one shows what that alone costs."""
+    plain, shell, ours = [], [], []
     with Lab(0) as lab:
         lab.rubato("up", lab.file, "-y")
         lab.rubato("exec", lab.file, "true")
         control = lab.folder / "control"
         ssh = [*lab.hosts.ssh_command("head")[:-1], "-o", "ControlMaster=auto", "-o", f"ControlPath={control}", "-o",
                "ControlPersist=60", lab.hosts.ssh_command("head")[-1], "true"]
+        login = [*ssh[:-1], "bash --login -i -c true 2>/dev/null"]
         subprocess.run(ssh, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in range(10 if quick else 60):
-            begin = time.monotonic()
-            subprocess.run(ssh, check=True, stdin=subprocess.DEVNULL)
-            plain.append(time.monotonic() - begin)
+            for words, samples in ((ssh, plain), (login, shell)):
+                begin = time.monotonic()
+                subprocess.run(words, check=True, stdin=subprocess.DEVNULL)
+                samples.append(time.monotonic() - begin)
             ours.append(lab.timed("exec", lab.file, "true"))
         subprocess.run([*ssh[:-2], "-O", "exit", ssh[-2]], capture_output=True)
-    return {"ssh host true": plain, "rubato exec true": ours}
+    return {"ssh host true": plain, "ssh host bash --login -i -c true": shell, "rubato exec true": ours}
 
 
 def measure_many(quick):
@@ -134,8 +137,9 @@ def main():
         results["exec"] = measure_exec(args.quick)
         for name, samples in results["exec"].items():
             print(row(name, samples), flush=True)
-        plain, ours = (statistics.median(samples) for samples in results["exec"].values())
-        print(f"\n`exec true` takes {ours / plain:.2f} times as long as plain ssh.\n")
+        plain, shell, ours = (statistics.median(samples) for samples in results["exec"].values())
+        print(f"\n`exec true` takes {ours / plain:.2f} times as long as plain ssh, {ours / shell:.2f} times as long as "
+              "ssh with the same shell.\n")
     if "many" in wanted:
         many = results["many"] = measure_many(args.quick)
         print(f"\n{many['hosts']} hosts at once: up in {many['up_s']:.1f} s, the head's process "
