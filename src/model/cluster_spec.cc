@@ -15,21 +15,31 @@ namespace {
 
 using nlohmann::json;
 
+// A fraction, or a number of any size, turned into an integer would be undefined.
+int64_t whole_number(const json& value, std::string_view key) {
+  if (!value.is_number_integer()) {
+    throw Error(ErrorCode::kUsage, fmt::format("the cluster's {} is not a whole number", key));
+  }
+  return value.get<int64_t>();
+}
+
 // Numbers of any size would do; a file that means 64 bits is not meant.
 int checked_int(const json& object, const char* key) {
-  const json& value = object.at(key);
-  if (!value.is_number_integer() || value.get<int64_t>() < 0 ||
-      value.get<int64_t>() > kClusterNodesMax * kClusterNodesMax) {
+  const int64_t value = whole_number(object.at(key), key);
+  if (value < 0 || value > kClusterNodesMax * kClusterNodesMax) {
     throw Error(ErrorCode::kUsage, fmt::format("the cluster's {} is not a count", key));
   }
-  return value.get<int>();
+  return static_cast<int>(value);
 }
+
+// What an older journal has not got is zero.
+int count_in(const json& object, const char* key) { return object.contains(key) ? checked_int(object, key) : 0; }
 
 int64_t micros(Duration time) { return time.count() / 1000; }
 
 Duration from_micros(const json& value) {
   constexpr int64_t kMicrosMax = std::numeric_limits<int64_t>::max() / 4000;  // sums of such still fit
-  return std::chrono::microseconds(std::clamp<int64_t>(value.get<int64_t>(), 0, kMicrosMax));
+  return std::chrono::microseconds(std::clamp<int64_t>(whole_number(value, "time"), 0, kMicrosMax));
 }
 
 std::string hex(const RunningHash& hash) { return fmt::format("{:016x}", hash.value()); }
@@ -186,7 +196,7 @@ NodeType node_type_from_json(const json& one) {
   type.resources_where = one.at("resources_where").get<std::string>();
   type.min_where = one.at("min_where").get<std::string>();
   type.max_where = one.at("max_where").get<std::string>();
-  type.priority = one.value("priority", type.priority);
+  if (one.contains("priority")) type.priority = whole_number(one.at("priority"), "priority");
   type.made_from = one.value("made_from", "");
   type.runtime = one.value("runtime", "");
   if (one.contains("idle_timeout_us")) type.idle_timeout = from_micros(one.at("idle_timeout_us"));
@@ -204,11 +214,11 @@ Scaling scaling_from_json(const json& object) {
   Scaling out;
   out.upscaling_speed = object.value("upscaling_speed", out.upscaling_speed);
   if (object.contains("idle_timeout_us")) out.idle_timeout = from_micros(object.at("idle_timeout_us"));
-  out.initial_workers = object.value("initial_workers", 0);
+  out.initial_workers = count_in(object, "initial_workers");
   out.target_utilization = object.value("target_utilization", 0.0);
   out.aggressive = object.value("aggressive", false);
   out.spot = spot_policy(object.value("spot", ""));
-  out.on_demand_base = object.value("on_demand_base", 0);
+  out.on_demand_base = count_in(object, "on_demand_base");
   out.speed_where = object.value("speed_where", "");
   out.budget_where = object.value("budget_where", "");
   out.cap_where = object.value("cap_where", "");
@@ -217,7 +227,7 @@ Scaling scaling_from_json(const json& object) {
   if (object.contains("price_cap")) out.price_cap = object.at("price_cap").get<double>();
   if (object.contains("budget_per_hour")) out.budget_per_hour = object.at("budget_per_hour").get<double>();
   if (object.contains("budget")) out.budget = object.at("budget").get<double>();
-  if (object.contains("launch_concurrency")) out.launch_concurrency = object.at("launch_concurrency").get<int>();
+  if (object.contains("launch_concurrency")) out.launch_concurrency = checked_int(object, "launch_concurrency");
   if (object.contains("consolidate_after_us")) out.consolidate_after = from_micros(object.at("consolidate_after_us"));
   return out;
 }

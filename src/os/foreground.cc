@@ -142,8 +142,20 @@ int until(std::chrono::steady_clock::time_point deadline) {
 
 ExitStatus run_in_front(const std::vector<std::string>& argv) {
   const SignalsLeftToChild left;
-  const pid_t pid = spawn(argv, SpawnActions());
+  // What comes before we know whom to pass it on to waits until we do.
+  sigset_t held, before;
+  sigemptyset(&held);
+  for (const int signal : {SIGTERM, SIGHUP}) sigaddset(&held, signal);
+  ::sigprocmask(SIG_BLOCK, &held, &before);
+  pid_t pid = -1;
+  try {
+    pid = spawn(argv, SpawnActions());
+  } catch (const Error&) {
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
   child_in_front = pid;
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
   return reap(pid);
 }
 

@@ -124,7 +124,8 @@ TEST_F(NodeSetupTest, ASecondCallFindsEverythingDone) {
   EXPECT_EQ(os::read_text(home + "/order"), "setup\n");
   EXPECT_EQ(node_file("daemon.pid"), before);
   size_t starts = 0;
-  for (const std::string_view line : split(calls(), '\n')) starts += line.starts_with("daemon start") ? 1 : 0;
+  const std::string called = calls();
+  for (const std::string_view line : split(called, '\n')) starts += line.starts_with("daemon start") ? 1 : 0;
   EXPECT_EQ(starts, 1u);
   EXPECT_EQ(calls().find("version"), calls().rfind("version")) << "the program was sent once";
 }
