@@ -108,7 +108,10 @@ class FakeRemote final : public Remote {
   void disconnect_all(const std::string&) override {}
   ExternalHead make_external_head(const ClusterFile&, provider::ExternalSettings) override { return {}; }
   ExternalHead end_external_head(const ClusterFile&, provider::ExternalSettings) override { return {}; }
-  int in_front(const std::vector<std::string>& argv) override {
+  int in_front(const SshTarget& target, const provider::SshOptions& options) override {
+    return in_front_here(provider::ssh_argv(target, options));
+  }
+  int in_front_here(const std::vector<std::string>& argv) override {
     world_.in_front.push_back(argv);
     return world_.front_code;
   }
