@@ -285,7 +285,12 @@ void RealDaemons::start(const DaemonSpec& spec) {
   do {
     got = ::read(reader.get(), &failure, sizeof failure);
   } while (got < 0 && errno == EINTR);
-  if (got == sizeof failure) throw explain(spec, failure);
+  if (got == sizeof failure) {
+    // The child has told and is yet to end; its lock is ours too, and must not look like a daemon.
+    struct flock none = whole_file(F_UNLCK);
+    ::fcntl(lock.get(), F_OFD_SETLK, &none);
+    throw explain(spec, failure);
+  }
 }
 
 std::optional<int> RealDaemons::running(const std::string& folder) {
