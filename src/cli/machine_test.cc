@@ -301,6 +301,20 @@ TEST(ClusterText, OverridesArePutWhereTheKeyStands) {
   EXPECT_EQ(usage_error([&] { with_overrides(text, parsed); }).code, ErrorCode::kUsage);
 }
 
+TEST(ClusterText, ShellsAreChosenOnTheCommandLineToo) {
+  ClusterText text;
+  text.path = "c.yaml";
+  text.text = kLab;
+  text.file = read_cluster_file(text.text, text.path);
+  ParsedCommand parsed;
+  parsed.given["use-login-shells"] = {};
+  EXPECT_EQ(with_overrides(text, parsed).text, text.text) << "that is so already";
+  parsed.given["use-normal-shells"] = {};
+  EXPECT_EQ(usage_error([&] { with_overrides(text, parsed); }).code, ErrorCode::kUsage);
+  parsed.given.erase("use-login-shells");
+  EXPECT_FALSE(with_overrides(text, parsed).file.commands.login_shells);
+}
+
 json node(const char* id, const char* phase, const char* step, const char* detail) {
   return {{"id", id}, {"phase", phase}, {"step", step}, {"detail", detail}, {"since", "2026-11-15T04:00:00Z"}};
 }
