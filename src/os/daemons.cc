@@ -150,6 +150,7 @@ void write_own_number(int fd) {
 
 [[noreturn]] void become_daemon(const Plan& plan) {
   default_signals();
+  default_open_files();
   if (plan.netns >= 0 && ::setns(plan.netns, CLONE_NEWNET) != 0) give_up(plan, Step::kNetwork, errno);
   if (plan.group >= 0 && ::write(plan.group, "0", 1) != 1) give_up(plan, Step::kGroup, errno);
   if (plan.pinned) ::sched_setaffinity(0, sizeof plan.cpus, &plan.cpus);
