@@ -45,7 +45,8 @@ rubato_seeds(steady 1..600)
 
 add_test(NAME tidy COMMAND ${CMAKE_SOURCE_DIR}/tools/tidy.py WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 add_test(NAME tidy_test COMMAND ${CMAKE_SOURCE_DIR}/tools/tidy_test.py --quiet)
-set_tests_properties(tidy tidy_test PROPERTIES LABELS unit)
+add_test(NAME links_test COMMAND ${CMAKE_SOURCE_DIR}/tools/links_test.py)
+set_tests_properties(tidy tidy_test links_test PROPERTIES LABELS unit)
 
 if(RUBATO_STATIC)
   add_test(NAME e2e/chroot COMMAND ${CMAKE_SOURCE_DIR}/tests/chroot.sh $<TARGET_FILE:rubato>)
