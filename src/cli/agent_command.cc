@@ -7,6 +7,7 @@
 #include "cli/run_command.h"
 #include "cli/values.h"
 #include "core/text.h"
+#include "node/delivery.h"
 #include "node/node_agent.h"
 #include "os/probe.h"
 #include "os/python.h"
@@ -62,27 +63,51 @@ void point_gloo_at(const std::string& address, agent::Environment& environment) 
   }
 }
 
-Task<void> beside(os::Runtime& runtime, std::function<void()> work) {
-  std::function<bool()> job = [work = std::move(work)] {
-    work();
-    return true;
-  };
-  (void)co_await runtime.offload<bool>(std::move(job));
-}
-
-Task<int> run_agent(DaemonWorld& daemon, std::string dir) {
+provider::AgentFile agent_file_in(DaemonWorld& daemon, const std::string& dir) {
   const std::string path = dir + "/" + provider::kAgentFileName;
   const std::optional<std::string> text = daemon.files.read(path);
   if (!text) throw Error(ErrorCode::kUsage, "this folder is not a node's", path, "nodes are made by: rubato up");
-  const provider::AgentFile file = provider::agent_file_from_text(*text);
+  return provider::agent_file_from_text(*text);
+}
 
+// Whether the head's folder of outputs is there and may be written to.
+bool sees_outputs(Files& files, const provider::AgentFile& file) {
+  if (file.outputs.empty()) return true;
+  const std::string path = file.outputs + "/" + provider::kOutputsMark;
+  if (files.read(path) != file.outputs_mark) return false;
+  try {
+    (void)files.open_append(path);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+node::NodeSettings link_settings(DaemonWorld& daemon, const provider::AgentFile& file, const std::string& dir) {
   node::NodeSettings settings;
   settings.node = file.node;
   settings.head = file.head;
-  settings.address = file.address;
   settings.folder = dir;
-  settings.resources = file.resources;
   settings.key.identity = in_folder(file.identity, dir);
+  settings.own_disk = !sees_outputs(daemon.files, file);
+  const std::string head_file = dir + "/../../head/head.json";
+  Files& files = daemon.files;
+  settings.find_head = [&files, head_file, told = file.head] { return read_head_endpoint(files, head_file, told); };
+  return settings;
+}
+
+Task<int> deliver(DaemonWorld& daemon, std::string dir) {
+  const provider::AgentFile file = agent_file_in(daemon, dir);
+  node::NodeSettings settings = link_settings(daemon, file, dir);
+  const bool all = co_await node::deliver_all(daemon.world, std::move(settings));
+  co_return all ? 0 : 1;
+}
+
+Task<int> run_agent(DaemonWorld& daemon, std::string dir) {
+  const provider::AgentFile file = agent_file_in(daemon, dir);
+  node::NodeSettings settings = link_settings(daemon, file, dir);
+  settings.address = file.address;
+  settings.resources = file.resources;
   settings.environment = daemon.environment;
   if (file.resources.empty()) {
     settings.resources = resources_of(daemon);
@@ -101,9 +126,6 @@ Task<int> run_agent(DaemonWorld& daemon, std::string dir) {
     // Jobs may bring their own, or need none.
     daemon.log.warning("no Python here", {{"error", error.message}});
   }
-  const std::string head_file = dir + "/../../head/head.json";
-  Files& files = daemon.files;
-  settings.find_head = [&files, head_file, told = file.head] { return read_head_endpoint(files, head_file, told); };
   node::NodeAgent agent(daemon.world, std::move(settings), &daemon.signals.channel());
   co_return co_await agent.run();
 }
@@ -113,6 +135,11 @@ Task<int> run_agent(DaemonWorld& daemon, std::string dir) {
 int agent_command(const std::string& dir) {
   DaemonWorld daemon("agent");
   return daemon.run(run_agent(daemon, dir));
+}
+
+int deliver_command(const std::string& dir) {
+  DaemonWorld daemon("deliver");
+  return daemon.run(deliver(daemon, dir));
 }
 
 }  // namespace rubato::cli

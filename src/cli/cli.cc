@@ -126,7 +126,9 @@ int do_daemon(const std::function<int(const std::string&)>& body, const ParsedCo
   return body(dir);
 }
 int do_head(const ParsedCommand& parsed, const Shell& shell) { return do_daemon(shell.head, parsed); }
-int do_agent(const ParsedCommand& parsed, const Shell& shell) { return do_daemon(shell.agent, parsed); }
+int do_agent(const ParsedCommand& parsed, const Shell& shell) {
+  return do_daemon(parsed.has("deliver") ? shell.deliver : shell.agent, parsed);
+}
 
 using Body = int (*)(const ParsedCommand&, const Shell&);
 
@@ -233,6 +235,7 @@ int main(int argc, char** argv) {
   shell.launch = run_command;
   shell.head = head_command;
   shell.agent = agent_command;
+  shell.deliver = deliver_command;
   shell.width = os::terminal_width(STDOUT_FILENO);
   shell.live = wanted && isatty(STDERR_FILENO) == 1 && shell.env["TERM"] != "dumb";
   shell.asks = isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1;

@@ -37,6 +37,7 @@ struct Shell {
   std::function<std::unique_ptr<Remote>()> remote;               // and what commands do to others
   std::function<int(const std::string& dir)> head;               // `rubato head`
   std::function<int(const std::string& dir)> agent;              // `rubato agent`
+  std::function<int(const std::string& dir)> deliver;            // `rubato agent --deliver`
 };
 
 // Exit codes: 0, 1 for a failure, 2 for wrong words. `args` without the program's name.

@@ -205,11 +205,13 @@ const Command& head_table() {
 }
 
 const Command& agent_table() {
-  static const Command table{.name = "agent",
-                             .summary = "be the agent of a node (started by the head)",
-                             .usage = "rubato agent --dir DIR",
-                             .flags = {{.name = "dir", .kind = kTaken, .value = "DIR", .help = "the node's folder"}},
-                             .hidden = true};
+  static const Command table{
+      .name = "agent",
+      .summary = "be the agent of a node (started by the head)",
+      .usage = "rubato agent --dir DIR",
+      .flags = {{.name = "dir", .kind = kTaken, .value = "DIR", .help = "the node's folder"},
+                {.name = "deliver", .help = "only bring what a dead agent has left to the head"}},
+      .hidden = true};
   return table;
 }
 

@@ -30,6 +30,14 @@ Task<void> tell_of_stalls(Loop& loop, const Log& log) {
   }
 }
 
+Task<void> beside(os::Runtime& runtime, std::function<void()> work) {
+  std::function<bool()> job = [work = std::move(work)] {
+    work();
+    return true;
+  };
+  (void)co_await runtime.offload<bool>(std::move(job));
+}
+
 DaemonWorld::DaemonWorld(const std::string& name)
     : environment(os::read_environment()),
       machine(os::read_machine_facts(environment)),

@@ -20,6 +20,9 @@ constexpr Duration kStallLook = 1s;
 constexpr Duration kStallMin = 500ms;
 Task<void> tell_of_stalls(Loop& loop, const Log& log);
 
+// Work that takes long, on another thread. It owns what it touches, or that outlives the process.
+Task<void> beside(os::Runtime& runtime, std::function<void()> work);
+
 class DaemonWorld {
  public:
   explicit DaemonWorld(const std::string& name);

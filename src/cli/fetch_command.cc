@@ -4,10 +4,14 @@
 #include <filesystem>
 
 #include "archive/folder_stream.h"
+#include "archive/merged_tree.h"
 #include "archive/package.h"
 #include "cli/document.h"
 #include "cli/job_commands.h"
+#include "cli/logs.h"
+#include "cli/render_jobs.h"
 #include "cli/session.h"
+#include "core/text.h"
 #include "os/files.h"
 
 namespace rubato::cli {
@@ -33,10 +37,20 @@ int fetch_command(const ParsedCommand& parsed, const Shell& shell) {
   while (target.size() > 1 && target.ends_with('/')) target.pop_back();
   check_target(target, parsed.has("force"));
   const Session session = open_session(parsed, shell);
-  const nlohmann::json job = get(*session.api, "jobs/" + url_part(reference));
+  nlohmann::json job = get(*session.api, "jobs/" + url_part(reference));
   const std::string id = raw_in(job, "id");
 
   session.api->hold_interrupts();
+  std::optional<nlohmann::json> complete = wait_for_outputs(*session.api, shell, job);
+  if (!complete) {
+    shell.err("\ninterrupted; nothing was written\n");
+    return kInterruptedExit;
+  }
+  job = std::move(*complete);
+  if (const std::vector<std::string> held = outputs_in(job, "held"); !held.empty()) {
+    shell.err(fmt::format("note: {} has not ended: what it writes on {} comes when its workers there have ended\n",
+                          text_in(job, "name"), join(held, ", ")));
+  }
   os::RealFiles files;
   archive::FolderUntar untar(files, target);
   LiveLine line(shell);
@@ -51,8 +65,19 @@ int fetch_command(const ParsedCommand& parsed, const Shell& shell) {
   }
   untar.finish();
   line.clear();
+  shell.err(missing_outputs_text(job));
+  if (files.exists(target + "/" + archive::kOthers)) {
+    shell.err(
+        fmt::format("warning: several machines wrote the same files; those of the lowest rank count, the others "
+                    "are in {}/{}\n",
+                    typed, archive::kOthers));
+  }
   if (parsed.has("json")) {
-    shell.out(json_text({{"job", id}, {"folder", target}, {"bytes", untar.bytes()}}));
+    shell.out(json_text({{"job", id},
+                         {"folder", target},
+                         {"bytes", untar.bytes()},
+                         {"held", outputs_in(job, "held")},
+                         {"missing", outputs_in(job, "missing")}}));
   } else {
     shell.err(fmt::format("the output of {} ({}) is in {}\n", text_in(job, "name"), archive::human_bytes(untar.bytes()),
                           typed));

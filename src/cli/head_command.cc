@@ -214,6 +214,8 @@ Task<int> run_head(DaemonWorld& daemon, std::string dir) {
   settings.folder = dir;
   settings.version = daemon.version;
   settings.heartbeat = kHeartbeat;
+  os::Runtime& runtime = daemon.runtime;
+  settings.offload = [&runtime](std::function<void()> work) { return beside(runtime, std::move(work)); };
   settings.agents = Endpoint{wanted.address.empty() ? "127.0.0.1" : wanted.address, listener->port()};
   Metrics metrics;
   head::Controller controller(daemon.world, *journal.journal, *provider, settings, metrics, daemon.log);

@@ -23,4 +23,7 @@ int head_command(const std::string& dir);
 // Serves the node in DIR until its head removes it. Returns the exit code of the process.
 int agent_command(const std::string& dir);
 
+// Brings what a dead agent has left in DIR to the head. 0: all of it.
+int deliver_command(const std::string& dir);
+
 }  // namespace rubato::cli

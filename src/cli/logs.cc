@@ -8,6 +8,7 @@
 #include "cli/document.h"
 #include "cli/lines.h"
 #include "cli/render_jobs.h"
+#include "core/text.h"
 
 namespace rubato::cli {
 namespace {
@@ -16,6 +17,7 @@ using nlohmann::json;
 
 constexpr Duration kPollFirst = 100ms;
 constexpr Duration kPollMost = 1s;
+constexpr Duration kOutputWords = 500ms;
 
 // What was printed last, so that a stream that begins again goes on there: entries have times, but several may have
 // the same.
@@ -112,6 +114,27 @@ std::optional<json> wait_for_end(Api& api, const std::string& job) {
     if (!api.pause(between)) return std::nullopt;
     between = std::min(between * 2, kPollMost);
   }
+}
+
+std::optional<json> wait_for_outputs(Api& api, const Shell& shell, json job) {
+  Duration between = kPollFirst;
+  std::vector<std::string> told;
+  while (has_ended(job)) {
+    std::vector<std::string> held = outputs_in(job, "held");
+    if (held.empty()) break;
+    // Most of the time it is a moment, and not worth a word.
+    if (between > kOutputWords && held != told) {
+      shell.err(fmt::format("waiting for the output of {}: it is on its way from there\n", join(held, ", ")));
+      told = std::move(held);
+    }
+    if (!api.pause(between)) return std::nullopt;
+    between = std::min(between * 2, kPollMost);
+    ApiRequest request;
+    request.target = "jobs/" + url_part(raw_in(job, "id"));
+    request.patience = kHeadPatience;
+    job = api.call(request);
+  }
+  return job;
 }
 
 }  // namespace rubato::cli

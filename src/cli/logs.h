@@ -25,4 +25,8 @@ StreamEnd print_logs(Api& api, const Shell& shell, const LogQuery& query);
 // The JobDetail once the job has ended; nullopt when Ctrl-C came first.
 std::optional<nlohmann::json> wait_for_end(Api& api, const std::string& job);
 
+// Of a job that has ended: waits until what its workers wrote on other machines is at the head, and says so. The
+// JobDetail then; nullopt when Ctrl-C came first.
+std::optional<nlohmann::json> wait_for_outputs(Api& api, const Shell& shell, nlohmann::json job);
+
 }  // namespace rubato::cli

@@ -132,6 +132,7 @@ class MachineProvider final : public provider::NodeProvider {
         provider_(daemon.world, *instances_, binary_, provider_settings()) {}
 
   Task<void> create(NodeOrder order) override { return provider_.create(std::move(order)); }
+  Task<void> salvage(NodeId node) override { return provider_.salvage(std::move(node)); }
   Task<void> remove(NodeId node) override { return provider_.remove(std::move(node)); }
   Task<std::vector<NodeId>> list() override { return provider_.list(); }
 
@@ -172,8 +173,20 @@ class MachineProvider final : public provider::NodeProvider {
     const ClusterFile file = read_cluster_file(order.text, "cluster.yaml");
     NodeSetupSpec spec = provider::plan_node(file, order, machine, settings_.folder);
     spec.identity = identity(order.node);
+    spec.agent.outputs = settings_.folder + "/jobs";
+    spec.agent.outputs_mark = outputs_mark();
     if (machine.this_machine && !spec.container) spec.program = daemon_.program;
     co_return spec;
+  }
+
+  // By which an agent knows that it sees this disk: it is its own machine's, or a network's.
+  std::string outputs_mark() {
+    const std::string path = settings_.folder + "/jobs/" + provider::kOutputsMark;
+    if (const auto known = daemon_.files.read(path)) return *known;
+    daemon_.files.make_folders(settings_.folder + "/jobs");
+    const std::string mark = daemon_.random.hex(32);
+    daemon_.files.write_atomically(path, mark);
+    return mark;
   }
 
   provider::NodeIdentity identity(const NodeId& node) {

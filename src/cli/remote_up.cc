@@ -13,6 +13,7 @@
 #include "os/files.h"
 #include "provider/external_config.h"
 #include "provider/node_plan.h"
+#include "provider/node_scripts.h"
 
 namespace rubato::cli {
 namespace {
@@ -49,6 +50,12 @@ printf '%s\n' "$KEY" >> ~/.ssh/authorized_keys)sh";
 
 constexpr std::string_view kForbidScript = R"sh(f=~/.ssh/authorized_keys; [ -f "$f" ] || exit 0
 umask 077; grep -vxF "$KEY" "$f" > "$f.rubato"; cat "$f.rubato" > "$f"; rm -f "$f.rubato")sh";
+
+// The folder in which clusters have theirs, when this was the last.
+constexpr std::string_view kTidyStateScript = R"sh(
+s=${XDG_STATE_HOME:-}; case $s in /*) ;; *) s=$HOME/.local/state ;; esac
+rmdir "$s/rubato/clusters" "$s/rubato" 2>/dev/null
+true)sh";
 
 // Not the cluster's own lock: the head may be this very machine, and takes that one.
 ClusterPlace lock_of(const ClusterPlace& place) { return {place.name, place.folder + "/ssh"}; }
@@ -491,11 +498,25 @@ class RemoteDowner {
   void forget() {
     end_external();
     take_key_back();
+    if (parsed_.has("purge")) tidy_head();
     remote_->disconnect(way_);
     tools_->files().remove_tree(tunnel_socket(tools_->files(), target_.place));
     tools_->files().remove_tree(target_.place.token_file());
     tools_->files().remove_tree(target_.place.remote_file());
     if (parsed_.has("purge")) tools_->files().remove_tree(target_.place.folder);
+  }
+
+  // Our program and our folders on the head's machine. One that has ended with its cluster has nothing of ours.
+  void tidy_head() {
+    if (ended_ && !machines_stay_) return;
+    Command command;
+    command.script = provider::tidy_script("") + std::string(kTidyStateScript);
+    command.timeout = 30s;
+    try {
+      (void)remote_->run(way_, std::move(command));
+    } catch (const Error& error) {
+      shell_.err(fmt::format("note: ~/.rubato may be left on {}: {}\n", way_.host, error.message));
+    }
   }
 
   // Its machine goes last: until here it was needed.
@@ -517,7 +538,8 @@ class RemoteDowner {
     for (const HostAddress& host : workers_) {
       Remote::Errand one;
       one.target = worker_target(tools_->files(), target_.place, target_.text->file, host, shell_.env);
-      one.command.script = std::string(kForbidScript);
+      if (parsed_.has("purge")) one.command.script = provider::tidy_script("");
+      one.command.script += std::string(kForbidScript);
       one.command.env = {{"KEY", head_.public_key}};
       one.command.timeout = 30s;
       errands.push_back(std::move(one));

@@ -154,10 +154,41 @@ std::string job_text(const json& job, const Look& look) {
                  {text_in(member, "state"), phase_hue(text_in(member, "state"))}});
   }
   out += section("Members", members.empty() ? "" : members.text(look), look);
+  Table outputs({"NODE", "OUTPUT", "SIZE", ""});
+  for (const json& output : list_in(job, "outputs")) {
+    const std::string state = text_in(output, "state");
+    const bool kept = state == "kept";
+    outputs.add({{text_in(output, "node")},
+                 {state, kept                 ? Hue::kGreen
+                         : state == "missing" ? Hue::kRed
+                                              : Hue::kYellow},
+                 {kept ? format_bytes(int_in(output, "bytes")) : ""},
+                 {text_in(output, "reason")}});
+  }
+  out += section("Outputs of other machines", outputs.empty() ? "" : outputs.text(look), look);
   std::string failures;
   for (const json& failure : list_in(job, "failures")) failures += failure_text(failure, look);
   out += section("Failures", failures, look);
   return out + section("Events", recent_events(list_in(job, "events"), look), look);
+}
+
+std::vector<std::string> outputs_in(const json& job, const std::string& state) {
+  std::vector<std::string> nodes;
+  for (const json& output : list_in(job, "outputs")) {
+    if (raw_in(output, "state") == state) nodes.push_back(text_in(output, "node"));
+  }
+  return nodes;
+}
+
+std::string missing_outputs_text(const json& job) {
+  std::string text;
+  for (const json& output : list_in(job, "outputs")) {
+    if (raw_in(output, "state") != "missing") continue;
+    const std::string reason = text_in(output, "reason");
+    text += fmt::format("warning: what {} wrote on node {} is missing{}\n", text_in(job, "name"),
+                        text_in(output, "node"), reason.empty() ? "" : ": " + reason);
+  }
+  return text;
 }
 
 std::string never_fits_text(const nlohmann::json& job) {

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "cli/layout.h"
 
@@ -20,6 +21,11 @@ std::string workers_text(const nlohmann::json& job);
 
 // succeeded, failed or stopped: nothing more will happen to it.
 bool has_ended(const nlohmann::json& job);
+
+// The nodes whose part of the job's output is "held" there, "kept" at the head, or "missing".
+std::vector<std::string> outputs_in(const nlohmann::json& job, const std::string& state);
+// A warning for each output that is missing; empty: none is.
+std::string missing_outputs_text(const nlohmann::json& job);
 
 // A warning about a job that the cluster, as its file is now, can never start; empty: it can.
 std::string never_fits_text(const nlohmann::json& job);

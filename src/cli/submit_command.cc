@@ -137,11 +137,12 @@ int follow_job(const Session& session, const Shell& shell, const std::string& id
   }
   std::optional<json> job;
   if (end == StreamEnd::kEnded) job = wait_for_end(*session.api, id);
+  if (job) job = wait_for_outputs(*session.api, shell, std::move(*job));
   if (!job) {
     shell.err("\ndetached; the job goes on\n" + next_commands(id, session.cluster_flag));
     return kInterruptedExit;
   }
-  shell.err(end_text(*job, {}));
+  shell.err(missing_outputs_text(*job) + end_text(*job, {}));
   return raw_in(*job, "phase") == "succeeded" ? 0 : 1;
 }
 

@@ -1,6 +1,7 @@
 #include "cluster/apply.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "cluster/observed.h"
 
@@ -98,12 +99,53 @@ void vacate(const State& state, Job& job, const std::vector<Seat>& kept) {
   }
 }
 
+void forget_output(State& state, const NodeId& node, const JobId& job) {
+  const auto it = state.outputs_on.find(node);
+  if (it == state.outputs_on.end()) return;
+  it->second.erase(job);
+  if (it->second.empty()) state.outputs_on.erase(it);
+}
+
+// Brings outputs_on up to date with one job.
+void reindex_outputs(State& state, const Job& job) {
+  for (const auto& [node, output] : job.outputs) {
+    const bool needed = output.phase != Output::Phase::kKept || !ended(job.phase);
+    if (needed && state.nodes.contains(node)) {
+      state.outputs_on[node].insert(job.id);
+    } else {
+      forget_output(state, node, job.id);
+    }
+  }
+}
+
+// From now on its seats write.
+void begin_outputs(State& state, Job& job) {
+  int rank = 0;
+  bool here = false;
+  for (const Seat& seat : job.seats) {
+    const auto node = state.nodes.find(seat.node);
+    const bool own = node != state.nodes.end() && node->second.own_disk;
+    if (own) {
+      Output output;
+      output.generation = job.generation;
+      output.rank = rank;
+      job.outputs[seat.node] = output;
+    } else if (!std::exchange(here, true)) {
+      job.output_here_generation = job.generation;
+      job.output_here_rank = rank;
+    }
+    rank += seat.workers;
+  }
+  reindex_outputs(state, job);
+}
+
 void forget_oldest(State& state) {
   while (state.ended_jobs.size() > kEndedMax) {
     const JobId oldest = state.ended_jobs.front();
     state.ended_jobs.erase(state.ended_jobs.begin());
     if (const Job* job = job_at(state, oldest)) {
       if (!job->request_id.empty()) state.requests.erase(job->request_id);
+      for (const auto& [node, output] : job->outputs) forget_output(state, node, oldest);
       state.jobs.erase(oldest);
     }
   }
@@ -212,6 +254,7 @@ struct Applier {
     node->agent = e.agent;
     node->info = e.info;
     node->resources = e.resources;
+    node->own_disk = e.own_disk;
     state.learned[node->type] = e.resources;
     if (node->phase != NodePhase::kDraining) move(*node, NodePhase::kUp, "");
     mind_idleness(state, e.node);
@@ -244,6 +287,7 @@ struct Applier {
       ++spent.nodes;
       if (!node->never_was) spent.time += time - node->requested;
       spent.micros += cost_of(*node, time);
+      lose_outputs(*node);
       state.nodes.erase(e.node);
     }
   }
@@ -325,6 +369,7 @@ struct Applier {
       for (const Seat& seat : job.seats) job.leaving.erase(seat.node);
       if (job.started == WallTime{}) job.started = time;
       enter(job, JobPhase::kRunning, time);
+      begin_outputs(state, job);
     });
   }
   void operator()(const SeatFailed& e) {
@@ -352,6 +397,21 @@ struct Applier {
   void operator()(const CheckpointMissed& e) {
     change(e.job, [&](Job& job) { job.reason = describe(Event(e)); });
   }
+  void operator()(const OutputKept& e) {
+    Output* output = output_at(e.job, e.node);
+    if (!output || output->generation != e.generation) return;  // it has run there again
+    output->phase = Output::Phase::kKept;
+    output->files = e.files;
+    output->bytes = e.bytes;
+    output->reason.clear();
+    reindex_outputs(state, state.jobs.at(e.job));
+  }
+  void operator()(const OutputMissing& e) {
+    Output* output = output_at(e.job, e.node);
+    if (!output || output->phase == Output::Phase::kKept) return;
+    output->phase = Output::Phase::kMissing;
+    output->reason = e.reason;
+  }
   void operator()(const JobStopping& e) {
     change(e.job, [&](Job& job) {
       vacate(state, job, {});
@@ -373,11 +433,32 @@ struct Applier {
                                               : JobPhase::kStopped,
             time);
       state.ended_jobs.push_back(job.id);
+      reindex_outputs(state, job);
     });
     forget_oldest(state);
   }
 
  private:
+  Output* output_at(const JobId& id, const NodeId& node) {
+    Job* job = job_at(state, id);
+    if (!job) return nullptr;
+    const auto it = job->outputs.find(node);
+    return it == job->outputs.end() ? nullptr : &it->second;
+  }
+
+  // What a node had that is no more will not come, but from a machine that is found again.
+  void lose_outputs(const Node& node) {
+    const auto it = state.outputs_on.find(node.id);
+    if (it == state.outputs_on.end()) return;
+    for (const JobId& id : it->second) {
+      Output* output = output_at(id, node.id);
+      if (!output || output->phase != Output::Phase::kHeld) continue;
+      output->phase = Output::Phase::kMissing;
+      output->reason = node.reason.empty() ? "the node is gone" : "the node is gone: " + node.reason;
+    }
+    state.outputs_on.erase(it);
+  }
+
   template <class Change>
   void change(const JobId& id, Change change) {
     Job* job = job_at(state, id);
@@ -438,7 +519,8 @@ struct Applier {
 bool moves_scale(const Event& event) {
   return !std::holds_alternative<JobHeld>(event) && !std::holds_alternative<JobStarted>(event) &&
          !std::holds_alternative<SeatFailed>(event) && !std::holds_alternative<RestartCharged>(event) &&
-         !std::holds_alternative<CheckpointMissed>(event) && !std::holds_alternative<ScaleHeld>(event) &&
+         !std::holds_alternative<CheckpointMissed>(event) && !std::holds_alternative<OutputKept>(event) &&
+         !std::holds_alternative<OutputMissing>(event) && !std::holds_alternative<ScaleHeld>(event) &&
          !std::holds_alternative<StrayFound>(event) && !std::holds_alternative<NodeStepped>(event);
 }
 

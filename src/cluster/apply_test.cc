@@ -168,6 +168,77 @@ TEST(Apply, TimeNeverGoesBack) {
   EXPECT_EQ(history.state.jobs.at(JobId{"j"}).submitted, kTestStart);
 }
 
+// Two nodes with disks of their own, and one that sees the head's.
+History three_disks() {
+  History history;
+  history.configure({node_type("n", cpus(4), 3, 4)});
+  history.nodes_up("n", 3);
+  for (const char* node : {"n-2", "n-3"}) {
+    NodeJoined joined = History::joined(NodeId{node}, std::string("agent-") + node, cpus(4));
+    joined.own_disk = true;
+    history.add(joined);
+  }
+  return history;
+}
+
+Output::Phase phase_of(const History& history, const JobId& job, const char* node) {
+  return history.job(job).outputs.at(NodeId{node}).phase;
+}
+
+TEST(Outputs, AreHeldByNodesWithDisksOfTheirOwn) {
+  History history = three_disks();
+  const JobId job = history.running(job_of(4, 4), {{"n-1", 1}, {"n-3", 2}, {"n-2", 1}});
+  EXPECT_EQ(history.job(job).outputs.size(), 2u);
+  EXPECT_EQ(history.job(job).outputs.at(NodeId{"n-3"}).rank, 1);
+  EXPECT_EQ(history.job(job).outputs.at(NodeId{"n-2"}).rank, 3);
+  EXPECT_EQ(history.job(job).output_here_generation, 1u);
+  EXPECT_EQ(history.job(job).output_here_rank, 0);
+  EXPECT_TRUE(history.state.outputs_on.at(NodeId{"n-2"}).contains(job));
+
+  history.add(JobEnded{job, JobResult::kSucceeded, ""});
+  history.add(OutputKept{job, NodeId{"n-2"}, 1, 3, 100});
+  EXPECT_EQ(phase_of(history, job, "n-2"), Output::Phase::kKept);
+  EXPECT_FALSE(history.state.outputs_on.contains(NodeId{"n-2"})) << "nothing is left to forget";
+  history.add(OutputMissing{job, NodeId{"n-3"}, "no room"});
+  EXPECT_EQ(phase_of(history, job, "n-3"), Output::Phase::kMissing);
+  EXPECT_TRUE(history.state.outputs_on.contains(NodeId{"n-3"})) << "it is tried again";
+  history.add(OutputKept{job, NodeId{"n-3"}, 1, 0, 0});
+  EXPECT_EQ(phase_of(history, job, "n-3"), Output::Phase::kKept);
+  EXPECT_TRUE(history.state.outputs_on.empty());
+}
+
+TEST(Outputs, OfAJobThatComesBackAreHeldAgain) {
+  History history = three_disks();
+  const JobId job = history.running(job_of(1, 4), {{"n-2", 1}});
+  history.place(job, {{"n-3", 1}});
+  history.add(SeatVacated{job, NodeId{"n-2"}});
+  history.add(OutputKept{job, NodeId{"n-2"}, 1, 1, 1});
+  EXPECT_TRUE(history.state.outputs_on.contains(NodeId{"n-2"})) << "the job may come back";
+  history.start(job);
+  history.run(job, {{"n-2", 1}});
+  EXPECT_EQ(phase_of(history, job, "n-2"), Output::Phase::kHeld);
+  history.add(OutputKept{job, NodeId{"n-2"}, 1, 1, 1});
+  EXPECT_EQ(phase_of(history, job, "n-2"), Output::Phase::kHeld) << "that was of before";
+}
+
+TEST(Outputs, OfANodeThatIsGoneAreMissingUntilTheyComeAfterAll) {
+  History history = three_disks();
+  const JobId job = history.running(job_of(1, 4), {{"n-2", 1}});
+  history.add(JobEnded{job, JobResult::kSucceeded, ""});
+  history.add(NodeLost{NodeId{"n-2"}, "silent"});
+  EXPECT_EQ(phase_of(history, job, "n-2"), Output::Phase::kHeld) << "it may be salvaged";
+  history.add(NodeRemoving{NodeId{"n-2"}, "silent"});
+  history.add(NodeGone{NodeId{"n-2"}});
+  EXPECT_EQ(phase_of(history, job, "n-2"), Output::Phase::kMissing);
+  EXPECT_EQ(history.job(job).outputs.at(NodeId{"n-2"}).reason, "the node is gone: silent");
+  EXPECT_TRUE(history.state.outputs_on.empty());
+  history.add(OutputKept{job, NodeId{"n-2"}, 1, 1, 1});
+  EXPECT_EQ(phase_of(history, job, "n-2"), Output::Phase::kKept);
+  EXPECT_TRUE(history.state.outputs_on.empty());
+  for (size_t i = 0; i < kEndedMax; ++i) history.add(JobEnded{history.submit(1, 1), JobResult::kStopped, ""});
+  EXPECT_FALSE(history.state.jobs.contains(job));
+}
+
 TEST(FindJob, TakesIdsPrefixesAndTheNewestOfAName) {
   History history;
   const JobId first = history.submit(1, 1);

@@ -19,7 +19,8 @@ constexpr std::array<std::string_view, std::variant_size_v<Event>> kTypeNames = 
     "node-gone",    "node-stepped",        "node-updating",      "node-refreshing", "node-refreshed",
     "stray-found",  "resources-requested", "scale-held",         "job-submitted",   "job-held",
     "job-placed",   "restart-charged",     "job-started",        "seat-failed",     "seat-done",
-    "seat-vacated", "checkpoint-missed",   "job-stopping",       "job-ended"};
+    "seat-vacated", "checkpoint-missed",   "output-kept",        "output-missing",  "job-stopping",
+    "job-ended"};
 
 template <size_t I = 0>
 Event event_of_type(std::string_view type) {
@@ -137,6 +138,13 @@ struct Describer {
     return fmt::format(
         "job {} saved nothing in time on node {}: {} killed; it goes on from the checkpoint before, or the start",
         e.job.value, e.node.value, join(e.workers, ", "));
+  }
+  std::string operator()(const OutputKept& e) const {
+    return fmt::format("job {}: the output of node {} is here ({} file{}, {} bytes)", e.job.value, e.node.value,
+                       e.files, e.files == 1 ? "" : "s", e.bytes);
+  }
+  std::string operator()(const OutputMissing& e) const {
+    return fmt::format("job {}: the output of node {} is missing{}", e.job.value, e.node.value, because(e.reason));
   }
   std::string operator()(const JobStopping& e) const {
     return fmt::format("job {} stops{}", e.job.value, because(e.reason));

@@ -110,6 +110,7 @@ struct NodeJoined {
   AgentId agent;
   elastic::MemberInfo info;
   Resources resources;
+  bool own_disk = false;  // outputs of jobs stay there until they are delivered
 };
 struct NodeLost {
   NodeId node;
@@ -193,6 +194,18 @@ struct CheckpointMissed {  // workers that did not end within the checkpoint tim
   NodeId node;
   std::vector<std::string> workers;
 };
+struct OutputKept {  // what a node had of the job's output is here, whole
+  JobId job;
+  NodeId node;
+  Generation generation = 0;  // the last that ran there
+  uint64_t files = 0;
+  uint64_t bytes = 0;
+};
+struct OutputMissing {  // it could not be brought; it may still come later
+  JobId job;
+  NodeId node;
+  std::string reason;
+};
 struct JobStopping {
   JobId job;
   bool failed = false;  // it ends as failed (a timeout), else as stopped
@@ -210,7 +223,7 @@ using Event = std::variant<HeadStarted, ClusterConfigured, ShutdownRequested, No
                            NodeJoined, NodeLost, NodeDraining, NodeRemoving, NodeGone, NodeStepped, NodeUpdating,
                            NodeRefreshing, NodeRefreshed, StrayFound, ResourcesRequested, ScaleHeld, JobSubmitted,
                            JobHeld, JobPlaced, RestartCharged, JobStarted, SeatFailed, SeatDone, SeatVacated,
-                           CheckpointMissed, JobStopping, JobEnded>;
+                           CheckpointMissed, OutputKept, OutputMissing, JobStopping, JobEnded>;
 
 struct Record {
   uint64_t offset = 0;

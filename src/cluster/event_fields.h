@@ -143,6 +143,7 @@ void fields(Io& io, NodeJoined& e) {
   io("agent", e.agent);
   io("info", e.info);
   io("resources", e.resources);
+  io("own_disk", e.own_disk);
 }
 template <class Io>
 void fields(Io& io, NodeLost& e) {
@@ -238,6 +239,20 @@ void fields(Io& io, CheckpointMissed& e) {
   io("generation", e.generation);
   io("node", e.node);
   io("workers", e.workers);
+}
+template <class Io>
+void fields(Io& io, OutputKept& e) {
+  io("job", e.job);
+  io("node", e.node);
+  io("generation", e.generation);
+  io("files", e.files);
+  io("bytes", e.bytes);
+}
+template <class Io>
+void fields(Io& io, OutputMissing& e) {
+  io("job", e.job);
+  io("node", e.node);
+  io("reason", e.reason);
 }
 template <class Io>
 void fields(Io& io, JobStopping& e) {

@@ -5,6 +5,7 @@ namespace rubato::cluster {
 
 constexpr NodePhase last_of(NodePhase) { return NodePhase::kRemoving; }
 constexpr JobPhase last_of(JobPhase) { return JobPhase::kStopped; }
+constexpr Output::Phase last_of(Output::Phase) { return Output::Phase::kMissing; }
 
 template <class Io>
 void fields(Io& io, Node& n) {
@@ -19,6 +20,7 @@ void fields(Io& io, Node& n) {
   io("agent", n.agent);
   io("info", n.info);
   io("resources", n.resources);
+  io("own_disk", n.own_disk);
   io("head", n.head);
   io("runtime", n.runtime);
   io("refreshing", n.refreshing);
@@ -32,6 +34,16 @@ void fields(Io& io, Node& n) {
   io("reasons", n.reasons);
   io("idle_since", n.idle_since);
   io("never_was", n.never_was);
+}
+
+template <class Io>
+void fields(Io& io, Output& o) {
+  io("phase", o.phase);
+  io("generation", o.generation);
+  io("rank", o.rank);
+  io("files", o.files);
+  io("bytes", o.bytes);
+  io("reason", o.reason);
 }
 
 template <class Io>
@@ -57,6 +69,9 @@ void fields(Io& io, Job& j) {
   io("master_addr", j.master_addr);
   io("master_port", j.master_port);
   io("rescaled", j.rescaled);
+  io("outputs", j.outputs);
+  io("output_here_generation", j.output_here_generation);
+  io("output_here_rank", j.output_here_rank);
   io("restarts_used", j.restarts_used);
   io("quick_crashes", j.quick_crashes);
   io("failure_pending", j.failure_pending);
@@ -123,6 +138,7 @@ void fields(Io& io, State& s) {
   io("queued", s.queued);
   io("ended_jobs", s.ended_jobs);
   io("jobs_on", s.jobs_on);
+  io("outputs_on", s.outputs_on);
   io("requests", s.requests);
 }
 
@@ -144,6 +160,13 @@ void check_indexes(const State& state) {
   for (const JobId& id : state.ended_jobs) check(id);
   for (const auto& [node, ids] : state.jobs_on) {
     for (const JobId& id : ids) check(id);
+  }
+  for (const auto& [node, ids] : state.outputs_on) {
+    for (const JobId& id : ids) {
+      check(id);
+      if (!state.jobs.at(id).outputs.contains(node))
+        throw Error(ErrorCode::kFailed, "it names an output that it does not hold: " + id.value);
+    }
   }
   for (const auto& [request, id] : state.requests) check(id);
 }

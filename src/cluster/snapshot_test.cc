@@ -17,6 +17,9 @@ State rich() {
   history.configure({node_type("small", cpus(8, 4096, 2), 2, 10)});
   history.nodes_up("small", 3);
   history.add(NodeLost{NodeId{"small-3"}, "silent"});
+  NodeJoined elsewhere = History::joined(NodeId{"small-2"}, "agent-small-2", cpus(8, 4096, 2));
+  elsewhere.own_disk = true;
+  history.add(elsewhere);
   JobSpec spec = job_of(1, 6);
   spec.env["A"] = "b";
   const JobId job{"j-1"};
@@ -46,6 +49,8 @@ TEST(Snapshot, RoundTripsEveryField) {
   EXPECT_EQ(job.spec, state.jobs.at(JobId{"j-1"}).spec);
   EXPECT_EQ(back.spec, state.spec);
   EXPECT_EQ(back.jobs_on, state.jobs_on);
+  EXPECT_EQ(back.outputs_on, state.outputs_on);
+  EXPECT_EQ(job.outputs.at(NodeId{"small-2"}).rank, 3);
   EXPECT_EQ(back.requests, state.requests);
 }
 

@@ -43,6 +43,7 @@ struct Node {
   AgentId agent;
   elastic::MemberInfo info;
   Resources resources;
+  bool own_disk = false;     // it does not see the head's disk: what jobs write there is brought afterwards
   bool head = false;         // of the head's own machine: it goes last
   std::string runtime;       // what is on it, or is being put there
   std::string refreshing;    // what is being put there beside its work
@@ -66,6 +67,22 @@ constexpr bool ended(JobPhase phase) { return phase >= JobPhase::kSucceeded; }
 constexpr bool gathering(JobPhase phase) { return phase == JobPhase::kStarting || phase == JobPhase::kRestarting; }
 // It has seats that it should keep or get more of.
 constexpr bool placed(JobPhase phase) { return gathering(phase) || phase == JobPhase::kRunning; }
+
+// What one node has of a job's output, if that is not on the head's disk by itself.
+//
+//   HELD --delivered--> KEPT
+//    |  ^                 |
+//    |  +-- it runs there again
+//    +--it is gone, or the head cannot take it--> MISSING --delivered after all--> KEPT
+struct Output {
+  enum class Phase { kHeld, kKept, kMissing };
+  Phase phase = Phase::kHeld;
+  Generation generation = 0;  // the last that ran there
+  int rank = 0;               // the first of its ranks then
+  uint64_t files = 0;
+  uint64_t bytes = 0;
+  std::string reason;  // kMissing
+};
 
 struct Job {
   JobId id;
@@ -94,6 +111,11 @@ struct Job {
   std::string master_addr;
   uint16_t master_port = 0;
   WallTime rescaled{};  // when it was last given more seats
+
+  std::map<NodeId, Output> outputs;  // of nodes with disks of their own, also of those that are gone
+  // Of the nodes that write to the head's disk: their last generation, and its first rank there.
+  Generation output_here_generation = 0;
+  int output_here_rank = 0;
 
   int restarts_used = 0;
   int quick_crashes = 0;
@@ -159,7 +181,9 @@ struct State {
   std::set<JobId> queued;
   std::vector<JobId> ended_jobs;              // oldest first, the last kEndedMax
   std::map<NodeId, std::set<JobId>> jobs_on;  // seats and leaving
-  std::map<std::string, JobId> requests;      // request ids of the jobs that are here
+  // Jobs of whose output the node may not forget its part: it was not brought, or the job may come back.
+  std::map<NodeId, std::set<JobId>> outputs_on;
+  std::map<std::string, JobId> requests;  // request ids of the jobs that are here
 };
 
 // Older ended jobs are in the journal only.

@@ -155,13 +155,27 @@ struct ToAgentEncoder {
   json operator()(const Orders& m) const {
     json errands = json::array();
     for (const Errand& errand : m.errands) errands.push_back(errand_json(errand));
-    return {{"type", "orders"}, {"revision", m.revision}, {"errands", std::move(errands)}, {"drain", m.drain}};
+    json outputs = json::array();
+    for (const OutputOrder& output : m.outputs)
+      outputs.push_back({{"job", output.job.value}, {"wanted", output.wanted}});
+    return {{"type", "orders"},
+            {"revision", m.revision},
+            {"errands", std::move(errands)},
+            {"outputs", std::move(outputs)},
+            {"drain", m.drain}};
   }
   json operator()(const LogAck& m) const {
     return {{"type", "log_ack"}, {"job", m.job.value}, {"sequence", m.sequence}};
   }
   json operator()(const PackagePart& m) const {
     return {{"type", "package_part"}, {"hash", m.hash}, {"offset", m.offset}, {"size", m.size}};
+  }
+  json operator()(const OutputAck& m) const {
+    return {{"type", "output_ack"},
+            {"job", m.job.value},
+            {"have", m.have},
+            {"state", static_cast<int>(m.state)},
+            {"reason", m.reason}};
   }
   json operator()(const Goodbye& m) const {
     return {{"type", "goodbye"}, {"reason", m.reason}, {"refused", m.refused}};
@@ -179,6 +193,7 @@ struct ToHeadEncoder {
             {"info", member_json(m.info)},
             {"resources", to_json(m.resources)},
             {"head_epoch", m.head_epoch},
+            {"own_disk", m.own_disk},
             {"errands", reports_json(m.errands, now)}};
   }
   json operator()(const NodeBeat& m) const { return {{"type", "beat"}, {"orders", m.orders}}; }
@@ -186,7 +201,9 @@ struct ToHeadEncoder {
   json operator()(const LogLines& m) const {
     json lines = json::array();
     for (const LogLine& line : m.lines) lines.push_back(line_json(line));
-    return {{"type", "log_lines"}, {"job", m.job.value}, {"lines", std::move(lines)}};
+    json j = {{"type", "log_lines"}, {"job", m.job.value}, {"lines", std::move(lines)}};
+    if (!m.agent.value.empty()) j["agent"] = m.agent.value;
+    return j;
   }
   json operator()(const PackageWanted& m) const {
     return {{"type", "package_wanted"}, {"hash", m.hash}, {"offset", m.offset}};
@@ -194,6 +211,19 @@ struct ToHeadEncoder {
   json operator()(const Leaving& m) const {
     return {{"type", "leaving"}, {"reason", m.reason}, {"in_us", to_micros(m.in)}};
   }
+  json operator()(const Delivery& m) const {
+    return {{"type", "delivery"}, {"protocol", m.protocol}, {"node", m.node.value}};
+  }
+  json operator()(const OutputOffer& m) const { return {{"type", "output_offer"}, {"job", m.job.value}}; }
+  json operator()(const OutputPart& m) const {
+    json j = {{"type", "output_part"}, {"job", m.job.value}, {"offset", m.offset}};
+    if (m.last) j.update({{"hash", m.hash}, {"files", m.files}, {"content_bytes", m.content_bytes}});
+    return j;
+  }
+  json operator()(const OutputTrouble& m) const {
+    return {{"type", "output_trouble"}, {"job", m.job.value}, {"reason", m.reason}};
+  }
+  json operator()(const DeliveryEnd&) const { return {{"type", "delivery_end"}}; }
 };
 
 Welcome read_welcome(const json& j) {
@@ -210,6 +240,41 @@ Orders read_orders(const json& j) {
   m.revision = number<uint64_t>(j, "revision");
   for (const json& entry : list_at(j, "errands", kErrandsMax)) m.errands.push_back(read_errand(entry));
   m.drain = j.at("drain").get<bool>();
+  if (!j.contains("outputs")) return m;
+  for (const json& entry : list_at(j, "outputs", kOutputsMax)) {
+    m.outputs.push_back(OutputOrder{JobId{id_text(entry, "job")}, entry.at("wanted").get<bool>()});
+  }
+  return m;
+}
+
+OutputAck read_output_ack(const json& j) {
+  OutputAck m;
+  m.job.value = id_text(j, "job");
+  m.have = number<uint64_t>(j, "have");
+  m.state = read_enum(j, "state", OutputAck::State::kRefused);
+  m.reason = j.at("reason").get<std::string>();
+  return m;
+}
+
+OutputPart read_output_part(const json& j, std::string_view bytes) {
+  OutputPart m;
+  m.job.value = id_text(j, "job");
+  m.offset = number<uint64_t>(j, "offset");
+  m.last = j.contains("hash");
+  if (m.last) {
+    m.hash = hash_text(j, "hash");
+    m.files = number<uint64_t>(j, "files");
+    m.content_bytes = number<uint64_t>(j, "content_bytes");
+  }
+  if (bytes.size() > kOutputPartMax) not_ours(fmt::format("a part of {} bytes", bytes.size()));
+  m.bytes = bytes;
+  return m;
+}
+
+Delivery read_delivery(const json& j) {
+  check_protocol(j, "agent");
+  Delivery m;
+  m.node.value = id_text(j, "node");
   return m;
 }
 
@@ -234,6 +299,7 @@ Hello read_hello(const json& j, Instant now) {
   m.info = read_member(j.at("info"));
   m.resources = resources_from_json(j.at("resources"));
   m.head_epoch = number<uint64_t>(j, "head_epoch");
+  if (j.contains("own_disk")) m.own_disk = j.at("own_disk").get<bool>();
   m.errands = read_reports(j, now);
   return m;
 }
@@ -241,6 +307,7 @@ Hello read_hello(const json& j, Instant now) {
 LogLines read_log_lines(const json& j) {
   LogLines m;
   m.job.value = id_text(j, "job");
+  if (j.contains("agent")) m.agent.value = id_text(j, "agent");
   for (const json& entry : list_at(j, "lines", kLogLinesMax)) m.lines.push_back(read_line(entry));
   return m;
 }
@@ -255,19 +322,38 @@ ToAgent read_to_agent(const json& j, std::optional<std::string_view> bytes) {
   if (type == "welcome") return read_welcome(j);
   if (type == "orders") return read_orders(j);
   if (type == "log_ack") return LogAck{JobId{id_text(j, "job")}, number<uint64_t>(j, "sequence")};
+  if (type == "output_ack") return read_output_ack(j);
   if (type == "goodbye") return Goodbye{j.at("reason").get<std::string>(), j.at("refused").get<bool>()};
   not_ours(fmt::format("of unknown type '{}'", type));
 }
 
-ToHead read_to_head(const json& j, Instant now) {
+ToHead read_to_head(const json& j, std::optional<std::string_view> bytes, Instant now) {
   const auto type = j.at("type").get<std::string>();
+  if (type == "output_part") {
+    if (!bytes) not_ours("a part of an output without its bytes");
+    return read_output_part(j, *bytes);
+  }
+  if (bytes) not_ours("bytes after the message");
   if (type == "hello") return read_hello(j, now);
   if (type == "beat") return NodeBeat{number<uint64_t>(j, "orders")};
   if (type == "reports") return Reports{read_reports(j, now)};
   if (type == "log_lines") return read_log_lines(j);
   if (type == "package_wanted") return PackageWanted{hash_text(j, "hash"), number<uint64_t>(j, "offset")};
+  if (type == "delivery") return read_delivery(j);
+  if (type == "output_offer") return OutputOffer{JobId{id_text(j, "job")}};
+  if (type == "output_trouble") return OutputTrouble{JobId{id_text(j, "job")}, j.at("reason").get<std::string>()};
+  if (type == "delivery_end") return DeliveryEnd{};
   if (type == "leaving") return Leaving{j.at("reason").get<std::string>(), span(j, "in_us")};
   not_ours(fmt::format("of unknown type '{}'", type));
+}
+
+// What stands behind the first newline, which a JSON text of ours has none of, is taken off.
+std::optional<std::string_view> split_bytes(std::string_view& text) {
+  const size_t end = text.find('\n');
+  if (end == std::string_view::npos) return std::nullopt;
+  const std::string_view bytes = text.substr(end + 1);
+  text = text.substr(0, end);
+  return bytes;
 }
 
 bool same(const Failure& a, const Failure& b) {
@@ -311,15 +397,18 @@ std::string encode(const ToAgent& message) {
   return text;
 }
 
-std::string encode(const ToHead& message, Instant now) { return to_text(std::visit(ToHeadEncoder{now}, message)); }
+std::string encode(const ToHead& message, Instant now) {
+  std::string text = to_text(std::visit(ToHeadEncoder{now}, message));
+  if (const auto* part = std::get_if<OutputPart>(&message)) {
+    text += '\n';
+    text += part->bytes;
+  }
+  return text;
+}
 
 ToAgent decode_to_agent(std::string_view text) {
   if (text.size() > kNodeMessageMax) not_ours("it is too long");
-  std::optional<std::string_view> bytes;
-  if (const size_t end = text.find('\n'); end != std::string_view::npos) {
-    bytes = text.substr(end + 1);
-    text = text.substr(0, end);
-  }
+  const std::optional<std::string_view> bytes = split_bytes(text);
   try {
     return read_to_agent(json::parse(text), bytes);
   } catch (const json::exception& e) {
@@ -329,8 +418,9 @@ ToAgent decode_to_agent(std::string_view text) {
 
 ToHead decode_to_head(std::string_view text, Instant now) {
   if (text.size() > kNodeMessageMax) not_ours("it is too long");
+  const std::optional<std::string_view> bytes = split_bytes(text);
   try {
-    return read_to_head(json::parse(text), now);
+    return read_to_head(json::parse(text), bytes, now);
   } catch (const json::exception& e) {
     not_ours(e.what());
   }

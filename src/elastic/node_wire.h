@@ -39,12 +39,21 @@ struct Errand {
   uint16_t master_port = 0;
   int restarts_used = 0;
   JobSpec spec;
-  std::string output;  // folder for $RUBATO_OUTPUT, shared by the nodes
+  std::string output;  // folder for $RUBATO_OUTPUT, shared by the nodes that see the head's disk
+};
+
+// A job's output that this node has on its own disk, of a job that has no workers here now.
+struct OutputOrder {
+  JobId job;
+  bool wanted = false;  // deliver it; else it is kept, for the job may come back
+  bool operator==(const OutputOrder&) const = default;
 };
 
 struct Orders {  // everything this node should do now
   uint64_t revision = 0;
   std::vector<Errand> errands;
+  // An agent forgets an output that is neither in here nor in `errands`.
+  std::vector<OutputOrder> outputs;
   bool drain = false;  // the node goes away: finish what is here, then exit when told by Goodbye
 };
 
@@ -64,6 +73,19 @@ struct PackagePart {  // answer to PackageWanted; sent as a JSON header, a newli
   uint64_t offset = 0;
   uint64_t size = 0;  // of the whole package
   std::string bytes;
+};
+
+// Answer to OutputOffer and to each OutputPart: how much of it is here.
+struct OutputAck {
+  enum class State {
+    kMore,     // go on from `have`
+    kKept,     // it is durable here, or nobody wants it (any more): it may be forgotten
+    kRefused,  // not now, and why
+  };
+  JobId job;
+  uint64_t have = 0;
+  State state = State::kMore;
+  std::string reason;
 };
 
 struct Goodbye {  // stop the workers, exit. `refused`: why this agent may not be part of the cluster
@@ -102,8 +124,38 @@ struct Hello {
   MemberInfo info;          // host, machine, addresses
   Resources resources;      // what the node offers
   uint64_t head_epoch = 0;  // the newest head it has obeyed
+  bool own_disk = false;    // outputs of jobs are not on the head's disk: they are delivered
   std::vector<ErrandReport> errands;
 };
+
+// Instead of Hello on a connection of its own, which brings what workers of this node have left: lines of a dead
+// agent, outputs. Answered with Welcome; nothing is ordered on it. An agent's beats do not wait behind its bytes.
+struct Delivery {
+  int protocol = kNodeProtocol;
+  NodeId node;
+};
+
+struct OutputOffer {  // the output of this job can be had
+  JobId job;
+};
+
+// The output's folder as a tar.zst, bit by bit; sent as a JSON header, a newline, and the raw bytes.
+struct OutputPart {
+  JobId job;
+  uint64_t offset = 0;
+  bool last = false;
+  std::string hash;            // last: sha256 of the whole
+  uint64_t files = 0;          // last
+  uint64_t content_bytes = 0;  // last: unpacked
+  std::string bytes;
+};
+
+struct OutputTrouble {  // it cannot be sent
+  JobId job;
+  std::string reason;
+};
+
+struct DeliveryEnd {};  // that was all this node had. Answered with Goodbye
 
 struct NodeBeat {
   uint64_t orders = 0;  // the revision that it has acted on
@@ -124,6 +176,8 @@ struct LogLine {
 struct LogLines {
   JobId job;
   std::vector<LogLine> lines;
+  // Who has numbered them; empty: the agent of this connection. A spool outlives its agent.
+  AgentId agent = {};
 };
 
 struct PackageWanted {
@@ -136,8 +190,9 @@ struct Leaving {  // this machine goes away by then (spot notice, SIGTERM): stop
   Duration in = 0s;
 };
 
-using ToAgent = std::variant<Welcome, Orders, LogAck, PackagePart, Goodbye>;
-using ToHead = std::variant<Hello, NodeBeat, Reports, LogLines, PackageWanted, Leaving>;
+using ToAgent = std::variant<Welcome, Orders, LogAck, PackagePart, OutputAck, Goodbye>;
+using ToHead = std::variant<Hello, NodeBeat, Reports, LogLines, PackageWanted, Leaving, Delivery, OutputOffer,
+                            OutputPart, OutputTrouble, DeliveryEnd>;
 
 // `now` is the sender's clock, or the receiver's: the times of failures travel as ages.
 std::string encode(const ToAgent& message);
@@ -149,6 +204,8 @@ ToHead decode_to_head(std::string_view text, Instant now = {});
 // Bounds that both sides keep to; a message beyond them is refused.
 inline constexpr size_t kNodeMessageMax = size_t{8} << 20;
 inline constexpr size_t kPackagePartMax = size_t{4} << 20;
+inline constexpr size_t kOutputPartMax = size_t{2} << 20;
+inline constexpr size_t kOutputsMax = 65536;  // on one node
 inline constexpr size_t kLogTextMax = size_t{64} << 10;
 inline constexpr size_t kLogLinesMax = 4096;    // in one message
 inline constexpr size_t kErrandsMax = 4096;     // on one node

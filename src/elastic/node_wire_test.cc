@@ -281,5 +281,64 @@ TEST(NodeWire, TheHeadRefusesWhatDoesNotFit) {
   EXPECT_NE(refused_by_head("{}"), "");
 }
 
+TEST(NodeWire, OutputsAreOrderedAndDelivered) {
+  Orders orders;
+  orders.outputs = {OutputOrder{JobId{"j-1"}, true}, OutputOrder{JobId{"j-2"}, false}};
+  EXPECT_EQ(std::get<Orders>(decode_to_agent(encode(ToAgent{orders}))).outputs, orders.outputs);
+
+  Delivery delivery;
+  delivery.node.value = "w-1";
+  EXPECT_EQ(std::get<Delivery>(decode_to_head(encode(ToHead{delivery}))).node.value, "w-1");
+  EXPECT_EQ(std::get<OutputOffer>(decode_to_head(encode(ToHead{OutputOffer{JobId{"j-1"}}}))).job.value, "j-1");
+
+  OutputPart part;
+  part.job.value = "j-1";
+  part.offset = UINT64_MAX;
+  part.bytes = std::string("a\n\0{b", 6);
+  const auto middle = std::get<OutputPart>(decode_to_head(encode(ToHead{part})));
+  EXPECT_EQ(middle.bytes, part.bytes);
+  EXPECT_EQ(middle.offset, UINT64_MAX);
+  EXPECT_FALSE(middle.last);
+  part.bytes.clear();
+  part.last = true;
+  part.hash = kHash;
+  part.files = 3;
+  part.content_bytes = 7;
+  const auto last = std::get<OutputPart>(decode_to_head(encode(ToHead{part})));
+  EXPECT_TRUE(last.last);
+  EXPECT_EQ(last.hash, kHash);
+  EXPECT_EQ(last.files, 3u);
+  EXPECT_EQ(last.content_bytes, 7u);
+
+  OutputAck ack;
+  ack.job.value = "j-1";
+  ack.have = 12;
+  ack.state = OutputAck::State::kRefused;
+  ack.reason = "no room";
+  const auto answer = std::get<OutputAck>(decode_to_agent(encode(ToAgent{ack})));
+  EXPECT_EQ(answer.have, 12u);
+  EXPECT_EQ(answer.state, OutputAck::State::kRefused);
+  EXPECT_EQ(answer.reason, "no room");
+  const LogLines lines{JobId{"j-1"}, {LogLine{}}, AgentId{"dead"}};
+  EXPECT_EQ(std::get<LogLines>(decode_to_head(encode(ToHead{lines}))).agent.value, "dead");
+}
+
+TEST(NodeWire, TheHeadRefusesOutputsThatDoNotFit) {
+  OutputPart part;
+  part.job.value = "../j";
+  EXPECT_NE(refused_by_head(encode(ToHead{part})), "");
+  part.job.value = "j-1";
+  EXPECT_EQ(refused_by_head(encode(ToHead{part})), "");
+  part.bytes.assign(kOutputPartMax + 1, 'x');
+  EXPECT_NE(refused_by_head(encode(ToHead{part})), "");
+  part.bytes.clear();
+  part.last = true;
+  part.hash = "abc";
+  EXPECT_NE(refused_by_head(encode(ToHead{part})), "");
+  EXPECT_NE(refused_by_head(R"({"type":"output_part","job":"j-1","offset":0})"), "") << "no bytes";
+  EXPECT_NE(refused_by_head(encode(ToHead{OutputOffer{JobId{"j-1"}}}) + "\nbytes"), "");
+  EXPECT_NE(refused_by_head(R"({"type":"delivery","protocol":1,"node":"a/b"})"), "");
+}
+
 }  // namespace
 }  // namespace rubato::elastic

@@ -297,8 +297,9 @@ Task<ServerReply> Api::put_package(Call call) {
   }
   const uint64_t offset = number(call.request, "offset").value_or(0);
   const uint64_t size = number(call.request, "size").value_or(call.request.body.size());
+  std::string bytes = std::move(call.request.body);
   const PackageStore::Progress progress =
-      controller_.packages().put(call.parts["hash"], offset, size, call.request.body);
+      co_await controller_.packages().put(call.parts["hash"], offset, size, std::move(bytes));
   co_return reply({{"have_bytes", progress.have}, {"complete", progress.complete}});
 }
 
@@ -410,8 +411,12 @@ Task<ServerReply> Api::logs(Call call) {
 
 Task<ServerReply> Api::output(Call call) {
   const State& state = *co_await controller_.settled();
-  const JobId id = cluster::find_job(state, call.parts["ref"]).id;
-  co_return stream_output(world_, controller_.settings().folder + "/jobs/" + id.value + "/output");
+  const std::vector<archive::Layer> layers = controller_.outputs().layers(cluster::find_job(state, call.parts["ref"]));
+  if (layers.size() == 1) co_return stream_output(world_, layers.front().folder);
+  const auto tree = std::make_shared<archive::MergedTree>();
+  std::function<void()> work = [&files = world_.files, layers, tree] { *tree = archive::merge(files, layers); };
+  co_await run_beside(controller_.settings().offload, std::move(work));
+  co_return stream_merged(world_, tree);
 }
 
 Task<ServerReply> Api::events(Call call) {

@@ -92,6 +92,11 @@ Task<void> write_output(World& world, std::string folder, HttpStreamWriter& writ
   while (std::optional<std::string> chunk = tar.next()) co_await writer.write(std::move(*chunk));
 }
 
+Task<void> write_merged(World& world, std::shared_ptr<archive::MergedTree> tree, HttpStreamWriter& writer) {
+  archive::MergedTar tar(world.files, std::move(*tree));
+  while (std::optional<std::string> chunk = tar.next()) co_await writer.write(std::move(*chunk));
+}
+
 }  // namespace
 
 ServerReply stream_logs(World& world, Controller& controller, LogQuery query) {
@@ -116,6 +121,15 @@ ServerReply stream_output(World& world, std::string folder) {
   reply.headers["content-type"] = "application/x-tar+zstd";
   reply.stream = [&world, folder = std::move(folder)](HttpStreamWriter& writer) {
     return write_output(world, folder, writer);
+  };
+  return reply;
+}
+
+ServerReply stream_merged(World& world, std::shared_ptr<archive::MergedTree> tree) {
+  ServerReply reply;
+  reply.headers["content-type"] = "application/x-tar+zstd";
+  reply.stream = [&world, tree = std::move(tree)](HttpStreamWriter& writer) {
+    return write_merged(world, tree, writer);
   };
   return reply;
 }

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "archive/merged_tree.h"
 #include "head/controller.h"
 #include "world/http_server.h"
 
@@ -24,5 +25,6 @@ ServerReply stream_events(Controller& controller, uint64_t after);
 
 // A .tar.zst of the folder; of an empty one when there is none.
 ServerReply stream_output(World& world, std::string folder);
+ServerReply stream_merged(World& world, std::shared_ptr<archive::MergedTree> tree);
 
 }  // namespace rubato::head

@@ -30,7 +30,8 @@ Controller::Controller(World& world, Journal& journal, provider::NodeProvider& p
       log_(log),
       history_(world.clock.loop(), journal, log),
       logs_(world.clock.loop(), world.files, settings_.folder + "/jobs"),
-      packages_(world.files, settings_.folder + "/packages"),
+      packages_(world, settings_.folder + "/packages", settings_.offload),
+      outputs_(world, settings_.folder + "/jobs", settings_.offload),
       machines_(world, provider, settings_.agents, log, [this](cluster::Event event) { tell(std::move(event)); }),
       changed_(world.clock.loop()),
       committed_(world.clock.loop()),
@@ -284,6 +285,7 @@ void Controller::connected(const elastic::Hello& hello) {
     joined.info = hello.info;
     joined.info.id = hello.agent;
     joined.resources = hello.resources;
+    joined.own_disk = hello.own_disk;
     tell(std::move(joined));
   }
   reported(hello.node, hello.errands);
@@ -320,20 +322,7 @@ elastic::Orders Controller::orders(const NodeId& node) {
 uint64_t Controller::keep_lines(const NodeId& node, const AgentId& agent, const elastic::LogLines& lines) {
   // Lines of a job that nobody remembers have nowhere to go: acknowledged, so that the agent forgets them.
   if (!state_.jobs.contains(lines.job)) return lines.lines.empty() ? 0 : lines.lines.back().sequence;
-  return logs_.append(lines.job, node, agent, lines.lines);
-}
-
-Task<uint64_t> Controller::keep_last_lines(NodeId node, elastic::LogLines lines) {
-  const auto it = state_.nodes.find(node);
-  const uint64_t all = lines.lines.empty() ? 0 : lines.lines.back().sequence;
-  // A node that never joined had nothing to run.
-  if (it == state_.nodes.end() || it->second.agent.value.empty()) co_return all;
-  const AgentId agent = it->second.agent;
-  if (state_.jobs.contains(lines.job)) co_await logs_.recall(lines.job, agent);
-  const uint64_t kept = keep_lines(node, agent, lines);
-  const auto job = state_.jobs.find(lines.job);
-  if (job == state_.jobs.end() || cluster::ended(job->second.phase)) logs_.close(lines.job);
-  co_return kept;
+  return logs_.append(lines.job, node, lines.agent.value.empty() ? agent : lines.agent, lines.lines);
 }
 
 elastic::PackagePart Controller::package_part(const elastic::PackageWanted& wanted) {

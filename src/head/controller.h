@@ -18,6 +18,7 @@
 #include "head/history.h"
 #include "head/job_logs.h"
 #include "head/machines.h"
+#include "head/outputs.h"
 #include "head/package_store.h"
 #include "head/sessions.h"
 #include "world/world.h"
@@ -31,6 +32,7 @@ struct HeadSettings {
   Duration heartbeat = 3s;
   // After a start, agents have so long to come back before their nodes are given up.
   Duration adoption = 15s;
+  Offload offload;  // of hashing, unpacking and waiting for the disk; unset: on the loop
 };
 
 class Controller final : public SessionHost {
@@ -57,6 +59,7 @@ class Controller final : public SessionHost {
   History& history() { return history_; }
   JobLogs& logs() { return logs_; }
   PackageStore& packages() { return packages_; }
+  OutputStore& outputs() { return outputs_; }
   const HeadSettings& settings() const { return settings_; }
   // The wall clock, but when that is set back this one goes on from where it was: deadlines are in its time, and would
   // not come for hours.
@@ -68,9 +71,6 @@ class Controller final : public SessionHost {
   // A job with this request id that is still on its way to the journal.
   std::optional<JobId> pending_request(const std::string& request_id) const;
 
-  // Lines that were found in the folder of a node whose agent is dead. Returns up to which number they are kept.
-  Task<uint64_t> keep_last_lines(NodeId node, elastic::LogLines lines);
-
   // SessionHost
   std::optional<std::string> refuse(const elastic::Hello& hello) override;
   void connected(const elastic::Hello& hello) override;
@@ -80,8 +80,18 @@ class Controller final : public SessionHost {
   elastic::Orders orders(const NodeId& node) override;
   uint64_t keep_lines(const NodeId& node, const AgentId& agent, const elastic::LogLines& lines) override;
   elastic::PackagePart package_part(const elastic::PackageWanted& wanted) override;
+  // Lines that were found in the folder of a node whose agent is dead. Returns up to which number they are kept.
+  Task<uint64_t> keep_last_lines(NodeId node, elastic::LogLines lines) override;
+  Task<elastic::OutputAck> output_offered(NodeId node, JobId job) override;
+  Task<elastic::OutputAck> keep_output(NodeId node, elastic::OutputPart part) override;
+  void output_trouble(const NodeId& node, const elastic::OutputTrouble& trouble) override;
+  void delivered(const NodeId& node) override;
 
  private:
+  // What the state says of this output; null when nobody wants it.
+  const cluster::Output* output_of(const JobId& job, const NodeId& node) const;
+  bool may_still_write(const JobId& job, const NodeId& node) const;
+  void miss_output(const JobId& job, const NodeId& node, const std::string& reason);
   void tell(cluster::Event event);
   Task<void> decide_and_act();
   Task<void> serve_agents(Listener& listener);
@@ -101,6 +111,7 @@ class Controller final : public SessionHost {
   History history_;
   JobLogs logs_;
   PackageStore packages_;
+  OutputStore outputs_;
   Machines machines_;
 
   WallTime anchor_wall_{};  // now() was at least this

@@ -52,6 +52,18 @@ json decision_of(const Job& job) {
   return decision;
 }
 
+json output_document(const NodeId& node, const cluster::Output& output) {
+  using Phase = cluster::Output::Phase;
+  json document = {{"node", node.value},
+                   {"state", output.phase == Phase::kKept      ? "kept"
+                             : output.phase == Phase::kMissing ? "missing"
+                                                               : "held"},
+                   {"files", output.files},
+                   {"bytes", output.bytes}};
+  if (!output.reason.empty()) document["reason"] = output.reason;
+  return document;
+}
+
 }  // namespace
 
 json event_document(const cluster::Record& record) {
@@ -132,6 +144,8 @@ json job_document(const State& state, const Job& job) {
   if (!job.rerun_of.empty()) document["rerun_of"] = job.rerun_of;
   document["failures"] = json::array();
   for (const elastic::Failure& failure : job.failures) document["failures"].push_back(cluster::to_json(failure));
+  document["outputs"] = json::array();
+  for (const auto& [node, output] : job.outputs) document["outputs"].push_back(output_document(node, output));
   if (cluster::ended(job.phase)) {
     document["exit"] = fmt::format("{}{}{}", to_string(job.phase), job.reason.empty() ? "" : ": ", job.reason);
   }

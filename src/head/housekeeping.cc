@@ -36,7 +36,7 @@ std::vector<std::string> retired(Files& files, const std::string& folder, const 
     if (!is_job || state.jobs.contains(JobId{entry.name})) continue;
     const std::string path = jobs + "/" + entry.name;
     const auto at_rest = [&](const char* part) { return rested(files, path + part, kJobRest, now); };
-    if (at_rest("") && at_rest("/log") && at_rest("/output")) paths.push_back(path);
+    if (at_rest("") && at_rest("/log") && at_rest("/output") && at_rest("/nodes")) paths.push_back(path);
   }
   std::set<std::string> wanted;
   for (const auto& [id, job] : state.jobs) wanted.insert(job.spec.package + std::string(kPackageEnd));

@@ -13,6 +13,8 @@ constexpr Duration kCreateMax = 120s;
 // Machines are set up by commands of people, which have deadlines of their own.
 constexpr Duration kSetupMax = 4h;
 constexpr Duration kRemoveMax = 60s;
+// Outputs may be large; the provider gives up when nothing moves.
+constexpr Duration kSalvageMax = 2h;
 
 Task<bool> completed(Task<void> task) {
   co_await std::move(task);
@@ -142,7 +144,20 @@ Task<void> Machines::create(provider::NodeOrder order) {
   }
 }
 
+// Once: a machine that does not answer now is asked again when it is used again.
+Task<void> Machines::salvage(NodeId node) {
+  try {
+    Task<bool> done = completed(provider_.salvage(node));
+    const Instant deadline = world_.clock.now() + kSalvageMax;
+    if (co_await with_deadline(world_.clock.loop(), deadline, std::move(done))) co_return;
+    log_.warning("what a node has left was not brought in time", {{"node", node.value}});
+  } catch (const Error& error) {
+    log_.warning("what a node has left was not brought", {{"node", node.value}, {"error", error.message}});
+  }
+}
+
 Task<void> Machines::remove_for_good(NodeId node) {
+  co_await salvage(node);
   Duration pause = kRemoveAgain;
   while (true) {
     try {

@@ -41,6 +41,7 @@ class Machines {
   Task<bool> given_up(NodeId node, Instant deadline);  // true: it is not wanted any more; false: the deadline has come
   Task<void> remove_stray(NodeId node);
   Task<void> remove_for_good(NodeId node);
+  Task<void> salvage(NodeId node);
   provider::NodeOrder order_for(const cluster::State& state, const cluster::Node& node);
   Task<void> remove(NodeId node);
 

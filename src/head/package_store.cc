@@ -10,6 +10,7 @@ namespace rubato::head {
 namespace {
 
 constexpr size_t kReadBlock = size_t{1} << 20;
+constexpr Duration kLookAgain = 20ms;
 
 uint64_t size_of(Files& files, const std::string& folder, const std::string& name) {
   if (!files.exists(folder)) return 0;
@@ -17,6 +18,17 @@ uint64_t size_of(Files& files, const std::string& folder, const std::string& nam
     if (entry.name == name) return entry.size;
   }
   return 0;
+}
+
+std::string hash_of(Files& files, const std::string& path, uint64_t size) {
+  Sha256 hasher;
+  for (uint64_t at = 0; at < size;) {
+    const std::string block = files.read_range(path, at, kReadBlock);
+    if (block.empty()) break;
+    hasher.update(block);
+    at += block.size();
+  }
+  return hasher.hex();
 }
 
 }  // namespace
@@ -33,12 +45,13 @@ PackageStore::Progress PackageStore::progress(const std::string& hash) const {
   return {size_of(files_, folder_, hash + ".tar.zst.part"), false};
 }
 
-PackageStore::Progress PackageStore::put(const std::string& hash, uint64_t offset, uint64_t size,
-                                         const std::string& bytes) {
-  const std::string whole = path(hash);
-  const std::string part = whole + ".part";
+Task<PackageStore::Progress> PackageStore::put(std::string hash, uint64_t offset, uint64_t size, std::string bytes) {
+  const std::string part = path(hash) + ".part";
+  while (checks_.contains(hash) && !checks_.at(hash)->ended) {
+    co_await Sleep(world_.clock.loop(), world_.clock.now() + kLookAgain);
+  }
   Progress progress = this->progress(hash);
-  if (progress.complete) return progress;
+  if (progress.complete) co_return progress;
   if (size > kPackageSizeMax)
     throw Error(ErrorCode::kUsage, "the package is larger than 2 GiB", "", "leave out data with a .rubatoignore file");
   if (offset > progress.have || offset + bytes.size() > size) {
@@ -51,22 +64,32 @@ PackageStore::Progress PackageStore::put(const std::string& hash, uint64_t offse
     files_.open_append(part)->append(std::string_view(bytes).substr(skip));
     progress.have = offset + bytes.size();
   }
-  if (progress.have < size) return progress;
-  Sha256 hasher;
-  for (uint64_t at = 0; at < size;) {
-    const std::string block = files_.read_range(part, at, kReadBlock);
-    if (block.empty()) break;
-    hasher.update(block);
-    at += block.size();
-  }
-  if (hasher.hex() != hash) {
-    files_.remove_tree(part);
-    throw Error(ErrorCode::kUsage, "the package's bytes do not match its hash: it was damaged on the way", "",
-                "submit again");
-  }
-  files_.rename(part, whole);
+  if (progress.have < size) co_return progress;
+  co_await check(std::move(hash), size);
   progress.complete = true;
-  return progress;
+  co_return progress;
+}
+
+Task<void> PackageStore::check(std::string hash, uint64_t size) {
+  const auto check = std::make_shared<Check>();
+  checks_[hash] = check;
+  std::function<void()> work = [&files = files_, whole = path(hash), hash, size, check] {
+    const std::string part = whole + ".part";
+    try {
+      check->right = hash_of(files, part, size) == hash;
+      if (check->right) files.rename(part, whole);
+      if (!check->right) files.remove_tree(part);
+    } catch (const Error&) {
+      check->ended = true;
+      throw;
+    }
+    check->ended = true;
+  };
+  co_await run_beside(offload_, std::move(work));
+  checks_.erase(hash);
+  if (check->right) co_return;
+  throw Error(ErrorCode::kUsage, "the package's bytes do not match its hash: it was damaged on the way", "",
+              "submit again");
 }
 
 uint64_t PackageStore::size(const std::string& hash) const {

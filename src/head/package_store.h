@@ -1,16 +1,21 @@
 // PackageStore: packed working folders by the hash of their bytes, uploaded in parts, whole or not there.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <string>
 
-#include "world/files.h"
+#include "head/offload.h"
+#include "world/world.h"
 
 namespace rubato::head {
 
 class PackageStore {
  public:
-  PackageStore(Files& files, std::string folder) : files_(files), folder_(std::move(folder)) {}
+  PackageStore(World& world, std::string folder, Offload offload)
+      : world_(world), files_(world.files), folder_(std::move(folder)), offload_(std::move(offload)) {}
 
   struct Progress {
     uint64_t have = 0;
@@ -20,8 +25,9 @@ class PackageStore {
   Progress progress(const std::string& hash) const;
 
   // A part at `offset`, which must be where the last one ended (or before: what is there already is skipped). The last
-  // part completes it: the hash is checked, and a package that differs is dropped with an Error.
-  Progress put(const std::string& hash, uint64_t offset, uint64_t size, const std::string& bytes);
+  // part completes it: the hash is checked, and a package that differs is dropped with an Error. Who sends the last
+  // part again while it is being checked waits for that.
+  Task<Progress> put(std::string hash, uint64_t offset, uint64_t size, std::string bytes);
 
   // At most `size_max` bytes of a complete package. Throws kNotFound.
   std::string read(const std::string& hash, uint64_t offset, size_t size_max) const;
@@ -29,9 +35,18 @@ class PackageStore {
 
  private:
   std::string path(const std::string& hash) const;
+  Task<void> check(std::string hash, uint64_t size);  // and put it into its place
 
+  World& world_;
   Files& files_;
   std::string folder_;
+  Offload offload_;
+  // All has come, and is looked at beside the loop, whether or not somebody waits for it.
+  struct Check {
+    std::atomic<bool> ended{false};
+    bool right = false;
+  };
+  std::map<std::string, std::shared_ptr<Check>> checks_;
 };
 
 inline constexpr uint64_t kPackageSizeMax = uint64_t{2} << 30;

@@ -9,6 +9,8 @@ using namespace elastic;
 namespace {
 // An agent that connects and says nothing is not kept.
 constexpr Duration kGreetingMax = 5s;
+// Who delivers reads a disk and compresses between two messages.
+constexpr Duration kDeliveryQuietMax = 60s;
 }  // namespace
 
 Sessions::Sessions(World& world, SessionHost& host, Log log, Duration heartbeat)
@@ -26,6 +28,7 @@ Task<std::optional<Hello>> Sessions::greet(Connection& connection, uint64_t epoc
   const auto answered = co_await with_deadline(world_.clock.loop(), deadline, connection.receive());
   if (!answered || !*answered) co_return std::nullopt;
   ToHead message = decode_to_head(**answered, world_.clock.now());
+  if (const auto* delivery = std::get_if<Delivery>(&message)) co_await take_delivery(connection, delivery->node, epoch);
   auto* hello = std::get_if<Hello>(&message);
   if (!hello) co_return std::nullopt;
   if (hello->head_epoch > epoch) {
@@ -83,6 +86,57 @@ Task<void> Sessions::attend(std::unique_ptr<Connection> connection, uint64_t epo
   if (!is_current(node, *session)) co_return;  // it is back already on a newer connection
   sessions_.erase(node);
   host_.disconnected(node, closed);
+}
+
+Task<void> Sessions::take_delivery(Connection& connection, NodeId node, uint64_t epoch) {
+  if (connection.peer_name() != "node/" + node.value) {
+    log_.warning("delivery refused", {{"node", node.value}, {"certificate", connection.peer_name()}});
+    co_return;
+  }
+  deliveries_[node] = &connection;
+  Welcome welcome;
+  welcome.head_epoch = epoch;
+  welcome.heartbeat = heartbeat_;
+  connection.send(encode(ToAgent(welcome)));
+  bool more = true;
+  while (more) {
+    const Instant deadline = world_.clock.now() + kDeliveryQuietMax;
+    const auto received = co_await with_deadline(world_.clock.loop(), deadline, connection.receive());
+    const auto newest = deliveries_.find(node);
+    const bool current = newest != deliveries_.end() && newest->second == &connection;
+    if (!current) co_return;
+    if (!received || !*received) break;
+    ToHead message = decode_to_head(**received, world_.clock.now());
+    more = co_await take_delivered(connection, node, std::move(message));
+  }
+  const auto newest = deliveries_.find(node);
+  if (newest != deliveries_.end() && newest->second == &connection) deliveries_.erase(newest);
+}
+
+Task<bool> Sessions::take_delivered(Connection& connection, const NodeId& node, ToHead message) {
+  if (auto* lines = std::get_if<LogLines>(&message)) {
+    LogAck ack;
+    ack.job = lines->job;
+    ack.sequence = co_await host_.keep_last_lines(node, std::move(*lines));
+    connection.send(encode(ToAgent(ack)));
+  } else if (const auto* offer = std::get_if<OutputOffer>(&message)) {
+    const OutputAck ack = co_await host_.output_offered(node, offer->job);
+    connection.send(encode(ToAgent(ack)));
+  } else if (auto* part = std::get_if<OutputPart>(&message)) {
+    const OutputAck ack = co_await host_.keep_output(node, std::move(*part));
+    connection.send(encode(ToAgent(ack)));
+  } else if (const auto* trouble = std::get_if<OutputTrouble>(&message)) {
+    host_.output_trouble(node, *trouble);
+  } else if (std::holds_alternative<DeliveryEnd>(message)) {
+    host_.delivered(node);
+    Goodbye goodbye;
+    goodbye.reason = "all of it is here";
+    connection.send(encode(ToAgent(goodbye)));
+    // It hangs up when it has read this.
+    (void)co_await with_deadline(world_.clock.loop(), world_.clock.now() + kGreetingMax, connection.receive());
+    co_return false;
+  }
+  co_return true;
 }
 
 Task<bool> Sessions::listen_to(const NodeId& node, Session& session) {

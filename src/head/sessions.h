@@ -1,4 +1,5 @@
 // Sessions: the connections of agents. Each agent keeps one; a new connection of the same agent replaces the old one.
+// Beside it there may be one that brings what workers have left (elastic::Delivery), also when the agent is dead.
 #pragma once
 
 #include <functional>
@@ -27,6 +28,13 @@ class SessionHost {
   virtual elastic::Orders orders(const NodeId& node) = 0;
   virtual uint64_t keep_lines(const NodeId& node, const AgentId& agent, const elastic::LogLines& lines) = 0;
   virtual elastic::PackagePart package_part(const elastic::PackageWanted& wanted) = 0;
+
+  // What comes on a Delivery's connection. The node may be dead, or forgotten.
+  virtual Task<uint64_t> keep_last_lines(NodeId node, elastic::LogLines lines) = 0;
+  virtual Task<elastic::OutputAck> output_offered(NodeId node, JobId job) = 0;
+  virtual Task<elastic::OutputAck> keep_output(NodeId node, elastic::OutputPart part) = 0;
+  virtual void output_trouble(const NodeId& node, const elastic::OutputTrouble& trouble) = 0;
+  virtual void delivered(const NodeId& node) = 0;  // all that it had
 };
 
 class Sessions {
@@ -51,6 +59,9 @@ class Sessions {
   };
 
   Task<void> attend(std::unique_ptr<Connection> connection, uint64_t epoch);
+  Task<void> take_delivery(Connection& connection, NodeId node, uint64_t epoch);
+  Task<bool> take_delivered(Connection& connection, const NodeId& node, elastic::ToHead message);  // false: the end
+  // nullopt: this connection is of no use (any more).
   Task<std::optional<elastic::Hello>> greet(Connection& connection, uint64_t epoch);
   Task<bool> listen_to(const NodeId& node, Session& session);  // true: the other side closed
   bool is_current(const NodeId& node, const Session& session) const;
@@ -61,6 +72,7 @@ class Sessions {
   Log log_;
   Duration heartbeat_;
   std::map<NodeId, std::shared_ptr<Session>> sessions_;
+  std::map<NodeId, Connection*> deliveries_;  // the newest of each node: two would mix their bytes
   Scope scope_;
 };
 

@@ -42,7 +42,7 @@ ErrandRunner::Group::Group(NodeParts& parts, LaunchSpec spec_in, agent::WorkerGr
 ErrandRunner::ErrandRunner(NodeParts& parts, JobId job)
     : parts_(parts),
       job_(std::move(job)),
-      log_(parts.world, parts.settings.folder + "/spool/" + job_.value, parts.stir, parts.first_sequence),
+      log_(parts.world, parts.settings.folder + "/spool/" + job_.value, parts.stir, parts.first_sequence, parts.self),
       scope_(parts.world.clock.loop()) {
   errand_.job = job_;
   errand_.phase = Phase::kEnded;

@@ -29,7 +29,7 @@ Task<void> send_spool(World& world, JobId job, std::string folder, KeepLines kee
   LogSpool spool(world, folder, [] {});
   Turns turns(world.clock.loop());
   while (true) {
-    elastic::LogLines lines{job, spool.take(kBatchBytes)};
+    elastic::LogLines lines{job, spool.take(kBatchBytes), spool.owner()};
     if (lines.lines.empty()) co_return;
     Task<uint64_t> kept = keep(std::move(lines));
     const uint64_t sequence = co_await std::move(kept);

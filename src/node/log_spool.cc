@@ -26,6 +26,7 @@ constexpr size_t kReadBytes = size_t{256} << 10;
 
 constexpr std::string_view kSegmentEnd = ".lines";
 constexpr const char* kMarks = "/marks.json";
+constexpr const char* kOwner = "/owner";
 
 // A record is this, then the text. The file is read on the machine that wrote it: no byte order needed.
 struct RecordHead {
@@ -79,10 +80,20 @@ std::optional<OutputId> output_of_name(const std::string& name) {
 
 }  // namespace
 
-LogSpool::LogSpool(World& world, std::string folder, std::function<void()> on_lines, uint64_t first_sequence)
+LogSpool::LogSpool(World& world, std::string folder, std::function<void()> on_lines, uint64_t first_sequence,
+                   AgentId owner)
     : world_(world), folder_(std::move(folder)), on_lines_(std::move(on_lines)), next_sequence_(first_sequence) {
+  const bool fresh = !world_.files.exists(folder_);
   world_.files.make_folders(folder_);
+  if (const auto known = world_.files.read(folder_ + kOwner)) owner_.value = trim(*known);
   adopt();
+  if (!fresh || owner.value.empty()) return;
+  owner_ = std::move(owner);
+  try {
+    world_.files.write_atomically(folder_ + kOwner, owner_.value);
+  } catch (const Error&) {
+    // A full disk keeps no lines either.
+  }
 }
 
 void LogSpool::adopt() {

@@ -43,8 +43,13 @@ class LogSpool {
   // Goes on with what an earlier agent left in `folder`, numbers included. None of its workers is alive, and nobody
   // adds to their files any more. `on_lines` is called when there are lines to send where there were none.
   // `first_sequence`: a spool made anew for a job that was here before goes on counting, or the head would take its
-  // lines for those that it has.
-  LogSpool(World& world, std::string folder, std::function<void()> on_lines, uint64_t first_sequence = 1);
+  // lines for those that it has. `owner`: under whose name the lines are numbered, if nobody was here before.
+  LogSpool(World& world, std::string folder, std::function<void()> on_lines, uint64_t first_sequence = 1,
+           AgentId owner = {});
+
+  // The agent that made this spool, maybe long dead: the head knows its lines by this name and their numbers. Empty
+  // for a spool of a version that did not write it down.
+  const AgentId& owner() const { return owner_; }
 
   // The number of the next line.
   uint64_t next_sequence() const { return next_sequence_; }
@@ -117,6 +122,7 @@ class LogSpool {
   World& world_;
   const std::string folder_;
   std::function<void()> on_lines_;
+  AgentId owner_;
 
   std::deque<Segment> segments_;  // the last one is written to while appender_ is set
   std::unique_ptr<Appender> appender_;

@@ -14,6 +14,8 @@ namespace {
 
 // After the workers have ended, the head gets this long to take their last lines.
 constexpr Duration kLinger = 5s;
+// The same for what they have written.
+constexpr Duration kOutputLinger = 20s;
 
 // The names of the node's GPUs: those that its environment shows, else the first ones of the machine.
 std::vector<std::string> device_names(const NodeSettings& settings) {
@@ -38,6 +40,8 @@ NodeAgent::NodeAgent(World& world, NodeSettings settings, Channel<int>* signals)
       events_(world, "", settings_.node.value),
       packages_(world, settings_.folder + "/packages", settings_.unpack, settings_.offload),
       devices_(device_names(settings_)),
+      outputs_(
+          world, settings_, [this] { stir(); }, [this](const std::string& words) { say(words); }),
       parts_{world,
              settings_,
              packages_,
@@ -48,7 +52,8 @@ NodeAgent::NodeAgent(World& world, NodeSettings settings, Channel<int>* signals)
                prewarm(errand, python, work);
              },
              [this](const JobId& job) { return warm_for_ == job; },
-             [this](const std::string& folder) { discard(folder); }},
+             [this](const std::string& folder) { discard(folder); },
+             self_},
       changed_(world.clock.loop()),
       scope_(world.clock.loop()) {
   // Of an agent before this one; its workers died with it.
@@ -108,6 +113,7 @@ void NodeAgent::say(const std::string& words) {
 Task<int> NodeAgent::run() {
   if (signals_) scope_.spawn(read_signals());
   scope_.spawn(keep_connected());
+  if (settings_.own_disk) scope_.spawn(outputs_.run());
   while (true) {
     stirred_ = false;
     for (const auto& [job, errand] : runners_) errand->follow();
@@ -135,12 +141,22 @@ Task<int> NodeAgent::run() {
 bool NodeAgent::over() {
   if (ending_.empty()) return false;
   bool sent = true;
+  // A head that says goodbye has what is left fetched from the disk (provider::NodeProvider::salvage). Who is told by
+  // a signal may be on a machine that is about to go.
+  if (settings_.own_disk && !told_to_end_) sent = outputs_.all_delivered();
   for (const auto& [job, errand] : runners_) {
     if (!errand->idle()) return false;
     sent = sent && errand->log().unacked_bytes() == 0 && errand->log().all_sent();
   }
   if (sent || refused_) return true;
-  if (linger_until_ == Instant{}) linger_until_ = world_.clock.now() + kLinger;
+  if (linger_until_ == Instant{}) {
+    linger_until_ = world_.clock.now() + kLinger;
+    if (settings_.own_disk && !told_to_end_) {
+      linger_until_ = world_.clock.now() + kOutputLinger;
+      std::vector<JobId> here = outputs_here(world_.files, settings_.folder);
+      outputs_.follow(std::set<JobId>(here.begin(), here.end()));
+    }
+  }
   return world_.clock.now() >= linger_until_ || (told_to_end_ && !connection_);
 }
 

@@ -14,6 +14,7 @@
 
 #include "core/scope.h"
 #include "elastic/node_wire.h"
+#include "node/delivery.h"
 #include "node/errand.h"
 #include "node/node_settings.h"
 #include "world/world.h"
@@ -49,6 +50,7 @@ class NodeAgent {
   std::vector<elastic::ErrandReport> reports();
   void handle(const elastic::ToAgent& message, Connection& connection);
   void obey(const elastic::Orders& orders);
+  void follow_outputs(const elastic::Orders& orders);
   void handle_goodbye(const elastic::Goodbye& goodbye);
 
   ErrandRunner& runner(const JobId& job);
@@ -64,6 +66,7 @@ class NodeAgent {
   agent::EventLog events_;
   PackageStore packages_;
   Devices devices_;
+  OutputSender outputs_;
   NodeParts parts_;
   std::map<JobId, std::unique_ptr<ErrandRunner>> runners_;
   std::optional<JobId> warm_for_;  // whose interpreter is kept warm: the last one that asked for it

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "node/node_agent.h"
 
@@ -78,6 +79,7 @@ Hello NodeAgent::hello(const Connection& connection) {
   hello.info.addresses = world_.network.addresses();
   hello.resources = settings_.resources;
   hello.head_epoch = head_epoch_;
+  hello.own_disk = settings_.own_disk;
   hello.errands = reports();
   return hello;
 }
@@ -161,7 +163,7 @@ void NodeAgent::send_logs(Connection& connection) {
     for (const auto& [job, errand] : runners_) {
       LogSpool& log = errand->log();
       const uint64_t before = log.in_flight_bytes();
-      LogLines lines{job, log.take(kBatchBytes)};
+      LogLines lines{job, log.take(kBatchBytes), log.owner()};
       if (lines.lines.empty()) continue;
       more = sent = true;
       in_flight += log.in_flight_bytes() - std::min(before, log.in_flight_bytes());
@@ -205,11 +207,28 @@ void NodeAgent::obey(const Orders& orders) {
   }
   for (const auto& [job, errand] : wanted) {
     ErrandRunner& mine = runner(job);
-    mine.obey(*errand);
+    Errand own = *errand;
+    if (settings_.own_disk) own.output = output_folder(settings_.folder, job);
+    mine.obey(own);
     if (!ending_.empty()) mine.leave(ending_);
   }
+  if (settings_.own_disk) follow_outputs(orders);
   revision_ = orders.revision;
   stir();
+}
+
+// What is in the orders is the head's to have, or to have again; the rest is there already, or nobody's.
+void NodeAgent::follow_outputs(const Orders& orders) {
+  std::set<JobId> kept, wanted;
+  for (const Errand& errand : orders.errands) kept.insert(errand.job);
+  for (const OutputOrder& output : orders.outputs) {
+    kept.insert(output.job);
+    if (output.wanted) wanted.insert(output.job);
+  }
+  outputs_.follow(std::move(wanted));
+  for (const JobId& job : outputs_here(world_.files, settings_.folder)) {
+    if (!kept.contains(job)) discard(output_folder(settings_.folder, job));
+  }
 }
 
 void NodeAgent::handle_goodbye(const Goodbye& goodbye) {

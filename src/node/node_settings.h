@@ -19,12 +19,14 @@ struct NodeSettings {
   // Asked before each try to connect: a new head may listen elsewhere. Unset or nullopt: `head`.
   std::function<std::optional<Endpoint>()> find_head;
   std::string address;  // at which other nodes reach this one's workers
-  std::string folder;   // holds jobs/, packages/ and spool/
+  std::string folder;   // holds jobs/, packages/, spool/ and outputs/
   Resources resources;
   ChannelKey key;
   std::string python;
   agent::Environment environment;  // of the workers; CUDA_VISIBLE_DEVICES in it names the node's GPUs
   bool old_torch = false;
+  // $RUBATO_OUTPUT is a folder here, outputs/JOB, and is delivered: the head's disk is not to be seen from here.
+  bool own_disk = false;
   std::string version;
   PackageStore::Unpack unpack = package_unpacker();
   PackageStore::Offload offload;  // of unpacking; unset: on the loop

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -252,6 +253,17 @@ void RealFiles::move(const std::string& from, const std::string& to) {
 void RealFiles::give_back(const std::string& path, uint64_t size) {
   const Descriptor file{::open(path.c_str(), O_WRONLY | O_CLOEXEC)};
   if (file.fd >= 0) ::fallocate(file.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size));
+}
+
+std::optional<Files::Room> RealFiles::room(const std::string& folder) {
+  struct statvfs facts {};
+  if (::statvfs(folder.c_str(), &facts) != 0) return std::nullopt;
+  return Room{uint64_t{facts.f_bavail} * facts.f_frsize, uint64_t{facts.f_blocks} * facts.f_frsize};
+}
+
+void RealFiles::sync_tree(const std::string& folder) {
+  const Descriptor opened{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (opened.fd < 0 || ::syncfs(opened.fd) != 0) fail("sync", folder);
 }
 
 bool RealFiles::in_use(const std::string& path) {

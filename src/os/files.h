@@ -23,6 +23,8 @@ class RealFiles final : public Files {
   void rename(const std::string& from, const std::string& to) override;
   void move(const std::string& from, const std::string& to) override;
   void give_back(const std::string& path, uint64_t size) override;
+  std::optional<Room> room(const std::string& folder) override;
+  void sync_tree(const std::string& folder) override;
   bool in_use(const std::string& path) override;
 };
 

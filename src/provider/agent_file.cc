@@ -13,10 +13,11 @@ using nlohmann::json;
 bool AgentFile::operator==(const AgentFile& other) const { return to_text(*this) == to_text(other); }
 
 std::string to_text(const AgentFile& file) {
-  const json j = {{"node", file.node.value},  {"head", {{"host", file.head.host}, {"port", file.head.port}}},
-                  {"address", file.address},  {"resources", to_json(file.resources)},
-                  {"ca", file.identity.ca},   {"certificate", file.identity.certificate},
-                  {"key", file.identity.key}, {"gpus", file.gpus}};
+  json j = {{"node", file.node.value},  {"head", {{"host", file.head.host}, {"port", file.head.port}}},
+            {"address", file.address},  {"resources", to_json(file.resources)},
+            {"ca", file.identity.ca},   {"certificate", file.identity.certificate},
+            {"key", file.identity.key}, {"gpus", file.gpus}};
+  if (!file.outputs.empty()) j["outputs"] = {{"folder", file.outputs}, {"mark", file.outputs_mark}};
   return j.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
@@ -38,6 +39,10 @@ AgentFile agent_file_from_text(std::string_view text) {
     file.identity.key = j.at("key").get<std::string>();
     file.identity.use_tls = !file.identity.ca.empty();
     file.gpus = j.at("gpus").get<std::vector<std::string>>();
+    if (j.contains("outputs")) {
+      file.outputs = j.at("outputs").at("folder").get<std::string>();
+      file.outputs_mark = j.at("outputs").at("mark").get<std::string>();
+    }
     return file;
   } catch (const json::exception& e) {
     throw Error(ErrorCode::kFailed, fmt::format("agent.json is damaged: {}", e.what()), "",

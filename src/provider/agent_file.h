@@ -17,6 +17,9 @@ struct AgentFile {
   Resources resources;
   TlsFiles identity;              // paths of the CA, and of the node's certificate and key
   std::vector<std::string> gpus;  // names for CUDA_VISIBLE_DEVICES; empty: the node has none
+  // The head's folder of jobs' outputs, and what its file kOutputsMark says. An agent that finds that there writes
+  // there; another one has a disk of its own. Empty: the folder is there for sure.
+  std::string outputs, outputs_mark;
   bool operator==(const AgentFile& other) const;
 };
 
@@ -25,5 +28,6 @@ std::string to_text(const AgentFile& file);
 AgentFile agent_file_from_text(std::string_view text);
 
 inline constexpr const char* kAgentFileName = "agent.json";
+inline constexpr const char* kOutputsMark = ".mark";
 
 }  // namespace rubato::provider

@@ -20,6 +20,7 @@ class FakeProvider final : public NodeProvider {
     std::function<void(const NodeOrder&)> started;  // start the agent
     std::function<void(const NodeId&)> stopped;     // end the agent, if it runs
     std::function<Task<void>(NodeId)> last_words;   // LocalSettings::last_words; after `stopped`
+    std::function<Task<void>(NodeId)> salvage;      // as NodeProvider's; after `stopped`
     std::function<void(const NodeId&)> removed;     // end it, if it runs
     Duration create_delay = 100ms;
     Duration remove_delay = 100ms;
@@ -36,6 +37,14 @@ class FakeProvider final : public NodeProvider {
     throw_next(machines_.create_errors);
     const bool made = machines_.nodes.emplace(order.node, order).second;
     if (made && machines_.started) machines_.started(order);
+  }
+
+  Task<void> salvage(NodeId node) override {
+    if (!machines_.salvage || !machines_.nodes.contains(node)) co_return;
+    machines_.stopped(node);
+    co_await Sleep(clock_.loop(), clock_.now() + 1ms);
+    Task<void> brought = machines_.salvage(node);
+    co_await std::move(brought);
   }
 
   Task<void> remove(NodeId node) override {

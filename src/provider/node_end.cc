@@ -23,6 +23,20 @@ constexpr int kNoContainer = 3;
 
 }  // namespace
 
+Task<void> salvage_node(CommandRunner& host, NodeEnd end) {
+  const std::string script = salvage_script(node_folder(end.cluster, end.node), end.grace);
+  Command command;
+  command.what = "bringing what the node's workers have left";
+  command.script = end.container ? in_container(*end.container, script) : script;
+  command.timeout = end.salvage_max;
+  const CommandResult result = co_await host.run(std::move(command));
+  if (result.ok() || (end.container && result.exit_code == kNoContainer)) co_return;
+  throw Error(ErrorCode::kFailed,
+              fmt::format("what the workers of node {} on {} have left could not be brought{}", end.node.value,
+                          host.describe(), last_words(result)),
+              host.describe());
+}
+
 Task<void> stop_node(CommandRunner& host, NodeEnd end) {
   const std::string folder = node_folder(end.cluster, end.node);
   std::string script;

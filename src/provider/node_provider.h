@@ -37,6 +37,14 @@ class NodeProvider {
   // trying again may help, kNoCapacity, kQuota or kAuth when such a machine cannot be had.
   virtual Task<void> create(NodeOrder order) = 0;
 
+  // Before remove(): the agent of the node is ended, and what its workers have left (lines, outputs) is brought to the
+  // head, if it can be. Takes as long as that takes; throws when the machine is not reached. Nothing where a node's
+  // folder is on the head's own disk.
+  virtual Task<void> salvage(NodeId node) {
+    (void)node;
+    co_return;
+  }
+
   // Returns when nothing of it is left; at once when there is no such node.
   virtual Task<void> remove(NodeId node) = 0;
 

@@ -33,11 +33,37 @@ if ! "$rb_program" daemon running "$rb_dir" >/dev/null; then
   echo "the agent ended as it started; its last words:" >&2; tail -n 8 "$rb_dir/daemon.log" >&2; exit 1
 fi
 echo "rubato-agent $rb_was $rb_how"
+rb_keep=$rb_program
 )sh";
 
 std::string write_file_words(const std::string& name, const std::string& text) {
   return fmt::format("printf %s {} >\"$rb_dir/{}.new\" && mv -f \"$rb_dir/{}.new\" \"$rb_dir/{}\" || exit 1\n",
                      shell_quote(text), name, name, name);
+}
+
+// "$rb_keep": a program, or nothing. One that has just been sent has no link yet.
+constexpr std::string_view kTidy = R"sh(
+for rb_f in "$HOME"/.rubato/bin/rubato-* "$HOME"/.rubato/bin/.draft-*; do
+  [ -f "$rb_f" ] || continue
+  if [ -n "$rb_keep" ]; then
+    [ "$rb_f" -ef "$rb_keep" ] && continue
+    [ -n "$(find "$rb_f" -mmin +60 2>/dev/null)" ] || continue
+  fi
+  for rb_l in "$HOME"/.rubato/bin/rubato "$HOME"/.rubato/clusters/*/nodes/*/program /proc/[0-9]*/exe; do
+    [ "$rb_l" -ef "$rb_f" ] && continue 2
+  done
+  rm -f "$rb_f"
+done
+rmdir "$HOME"/.rubato/clusters/*/nodes "$HOME"/.rubato/clusters/* "$HOME"/.rubato/clusters "$HOME"/.rubato/bin \
+  "$HOME"/.rubato 2>/dev/null
+true
+)sh";
+
+std::string end_agent_words(const std::string& folder, Duration grace) {
+  return fmt::format(
+      "rb_dir={}\n[ -d \"$rb_dir\" ] || exit 0\nrb_dir=$(cd \"$rb_dir\" && pwd -P) || exit 1\n{}"
+      "if [ -x \"$rb_dir/program\" ]; then \"$rb_dir/program\" daemon --grace {}s stop \"$rb_dir\" || exit 1; fi\n",
+      quote_path(folder), kEndOldSetup, to_ms(grace) / 1000);
 }
 
 }  // namespace
@@ -83,16 +109,22 @@ std::string agent_script(const std::string& folder, const std::string& program, 
     const std::string words = shell_quote(fmt::format("`{}` failed, and the agent was not started", command));
     script += fmt::format("eval {} || {{ echo {} >&2; exit 1; }}\n", shell_quote(command), words);
   }
-  return script + std::string(kStartAgent);
+  return script + std::string(kStartAgent) + std::string(kTidy);
+}
+
+std::string salvage_script(const std::string& folder, Duration grace) {
+  return end_agent_words(folder, grace) +
+         "if [ -x \"$rb_dir/program\" ] && [ -f \"$rb_dir/agent.json\" ]; then\n"
+         "  \"$rb_dir/program\" agent --deliver --dir \"$rb_dir\"\nfi\n";
 }
 
 std::string stop_script(const std::string& folder, Duration grace) {
-  return fmt::format(
-      "rb_dir={}\n[ -d \"$rb_dir\" ] || exit 0\nrb_dir=$(cd \"$rb_dir\" && pwd -P) || exit 1\n{}"
-      "if [ -x \"$rb_dir/program\" ]; then \"$rb_dir/program\" daemon --grace {}s stop \"$rb_dir\" || exit 1; fi\nrm "
-      "-rf \"$rb_dir\"\n",
-      quote_path(folder), kEndOldSetup, to_ms(grace) / 1000);
+  return end_agent_words(folder, grace) +
+         "rb_keep=$(readlink \"$rb_dir/program\"); rb_keep=${rb_keep:-/}; rm -rf \"$rb_dir\" || exit 1\n" +
+         std::string(kTidy);
 }
+
+std::string tidy_script(const std::string& keep) { return fmt::format("rb_keep={}\n{}", keep, kTidy); }
 
 std::string running_script(const std::string& folder) {
   return fmt::format(

@@ -18,8 +18,16 @@ std::string command_script(const std::string& folder, const std::string& command
 std::string agent_script(const std::string& folder, const std::string& program, const std::string& unit,
                          const NodeSetupSpec& spec, const std::string& agent_json);
 
+// Ends the set-up and the agent, and brings what is left in its folder to the head.
+std::string salvage_script(const std::string& folder, Duration grace);
+
 // Ends the set-up and the agent, removes the folder.
 std::string stop_script(const std::string& folder, Duration grace);
+
+// Removes programs of ours that nobody uses (no agent was started with them, no process is one) and folders of ours
+// with nothing in them. `keep`, words of the shell, names a program that stays, and young ones may be about to be used;
+// without it none stays but those in use.
+std::string tidy_script(const std::string& keep);
 
 std::string running_script(const std::string& folder);
 

@@ -96,7 +96,12 @@ struct NodeEnd {
   std::optional<ContainerSpec> container;  // is removed too
   Duration grace = 45s;                    // from SIGTERM to SIGKILL
   Duration timeout = 90s;
+  Duration salvage_max = 3600s;  // outputs may be large; who brings them gives up when nothing moves
 };
+
+// Stops its agent, and a set-up that is still running; then what the agent's folder still has for the head is brought
+// there (`rubato agent --deliver`). Throws when that did not work. Nothing happens when there is no such folder.
+Task<void> salvage_node(CommandRunner& host, NodeEnd end);
 
 // Stops its agent, and a set-up that is still running, and removes its folder. Nothing happens when there is none.
 Task<void> stop_node(CommandRunner& host, NodeEnd end);

@@ -28,6 +28,7 @@ Task<void> SshProvider::bring_up(NodeOrder order, Machine machine) {
   const std::unique_ptr<CommandRunner> runner = settings_.reach(machine);
   for (const NodeId& leftover : machine.leftovers) {
     NodeEnd end = settings_.end(leftover);
+    co_await salvage_leftover(*runner, end);
     co_await stop_node(*runner, std::move(end));
   }
   if (!machine.leftovers.empty()) instances_.note_cleaned(node);
@@ -36,6 +37,16 @@ Task<void> SshProvider::bring_up(NodeOrder order, Machine machine) {
   };
   NodeSetupSpec spec = co_await settings_.plan(std::move(order), std::move(machine));
   co_await set_up_node(world_, settings_.runner, *runner, binary_, std::move(spec), std::move(on_step));
+}
+
+// What cannot be brought now is lost: the machine is needed.
+Task<void> SshProvider::salvage_leftover(CommandRunner& runner, NodeEnd end) {
+  const std::string node = end.node.value;
+  try {
+    co_await salvage_node(runner, std::move(end));
+  } catch (const Error& error) {
+    world_.console.err(fmt::format("{} left something on {}: {}\n", node, runner.describe(), error.message));
+  }
 }
 
 Task<bool> SshProvider::stop(NodeId node, Machine machine) {
@@ -53,6 +64,14 @@ Task<bool> SshProvider::stop(NodeId node, Machine machine) {
     if (world_.clock.now() + settings_.stop_again >= deadline) co_return false;
     co_await Sleep(world_.clock.loop(), world_.clock.now() + settings_.stop_again);
   }
+}
+
+Task<void> SshProvider::salvage(NodeId node) {
+  std::optional<Machine> machine = co_await instances_.find(node);
+  if (!machine) co_return;
+  const std::unique_ptr<CommandRunner> runner = settings_.reach(*machine);
+  NodeEnd end = settings_.end(node);
+  co_await salvage_node(*runner, std::move(end));
 }
 
 Task<void> SshProvider::remove(NodeId node) {

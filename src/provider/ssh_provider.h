@@ -31,11 +31,13 @@ class SshProvider final : public NodeProvider {
   SshProvider(World& world, Instances& instances, RemoteBinary& binary, SshProviderSettings settings);
 
   Task<void> create(NodeOrder order) override;
+  Task<void> salvage(NodeId node) override;
   Task<void> remove(NodeId node) override;
   Task<std::vector<NodeId>> list() override;
 
  private:
   Task<void> bring_up(NodeOrder order, Machine machine);
+  Task<void> salvage_leftover(CommandRunner& runner, NodeEnd end);
   Task<bool> stop(NodeId node, Machine machine);  // false: the machine does not answer
 
   World& world_;

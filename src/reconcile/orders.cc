@@ -52,12 +52,26 @@ Errand errand_of(const cluster::State& state, const Job& job, const NodeId& node
   return errand;
 }
 
+std::vector<elastic::OutputOrder> outputs_of(const cluster::State& state, const NodeId& node) {
+  std::vector<elastic::OutputOrder> orders;
+  const auto held = state.outputs_on.find(node);
+  if (held == state.outputs_on.end()) return orders;
+  const auto here = state.jobs_on.find(node);
+  for (const JobId& id : held->second) {
+    if (here != state.jobs_on.end() && here->second.contains(id)) continue;  // its workers may still write
+    const cluster::Output& output = state.jobs.at(id).outputs.at(node);
+    orders.push_back(elastic::OutputOrder{id, output.phase != cluster::Output::Phase::kKept});
+  }
+  return orders;
+}
+
 }  // namespace
 
 elastic::Orders orders_for(const cluster::State& state, const NodeId& node, const std::string& outputs) {
   elastic::Orders orders;
   const auto it = state.nodes.find(node);
   orders.drain = it != state.nodes.end() && it->second.phase == cluster::NodePhase::kDraining;
+  orders.outputs = outputs_of(state, node);
   const auto here = state.jobs_on.find(node);
   if (here == state.jobs_on.end()) return orders;
   for (const JobId& id : here->second) orders.errands.push_back(errand_of(state, state.jobs.at(id), node, outputs));

@@ -71,6 +71,25 @@ TEST(Orders, AReplacedAgentRunsNothingOfTheOldOnes) {
   EXPECT_EQ(errand(history, "n-1").phase, Phase::kEnded);
 }
 
+TEST(Orders, AnOutputIsWantedWhenNobodyWritesIt) {
+  History history = two_nodes();
+  NodeJoined joined = History::joined(NodeId{"n-1"}, "agent-n-1", cpus(4));
+  joined.own_disk = true;
+  history.add(joined);
+  const auto outputs = [&] { return orders_for(history.state, NodeId{"n-1"}, "/jobs").outputs; };
+  using Outputs = std::vector<elastic::OutputOrder>;
+  const JobId job = history.running(job_of(1, 4), {{"n-1", 1}});
+  EXPECT_EQ(outputs(), Outputs{});
+  history.place(job, {{"n-2", 1}});
+  EXPECT_EQ(outputs(), Outputs{}) << "they are still being stopped";
+  history.add(SeatVacated{job, NodeId{"n-1"}});
+  EXPECT_EQ(outputs(), (Outputs{{job, true}}));
+  history.add(cluster::OutputKept{job, NodeId{"n-1"}, 1, 1, 1});
+  EXPECT_EQ(outputs(), (Outputs{{job, false}})) << "the job may come back";
+  history.add(JobEnded{job, JobResult::kStopped, ""});
+  EXPECT_EQ(outputs(), Outputs{});
+}
+
 TEST(Orders, ADrainingNodeIsToldSo) {
   History history = two_nodes();
   EXPECT_FALSE(orders_for(history.state, NodeId{"n-1"}, "/jobs").drain);

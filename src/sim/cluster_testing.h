@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "head/controller.h"
+#include "node/delivery.h"
 #include "node/last_lines.h"
 #include "node/node_agent.h"
 #include "provider/fake_provider.h"
@@ -39,6 +40,7 @@ class SimMachines {
   }
 
   provider::FakeProvider::Machines made;
+  bool own_disk = false;  // of nodes that start from now on: outputs are delivered
 
   std::vector<rubato::NodeId> list() const {
     std::vector<rubato::NodeId> ids;
@@ -48,6 +50,17 @@ class SimMachines {
   bool contains(const rubato::NodeId& node) const { return agents_.contains(node); }
   int machine_of(const rubato::NodeId& node) const { return agents_.at(node).machine; }
   SimProgram& agent(const rubato::NodeId& node) const { return *agents_.at(node).program; }
+
+  // As `rubato agent --deliver` over SSH, when the agent is dead.
+  Task<void> salvage(rubato::NodeId node, Clock& clock) {
+    const auto it = agents_.find(node);
+    if (it == agents_.end() || !sim_.machine(it->second.machine).up()) co_return;
+    const provider::NodeOrder order = made.nodes.at(node);
+    SimProgram& program = sim_.machine(it->second.machine).start("deliver", [order](SimProgram& self) {
+      return deliver_main(self, order);
+    });
+    while (program.running()) co_await Sleep(clock.loop(), clock.now() + 50ms);
+  }
 
  private:
   struct Agent {
@@ -61,8 +74,9 @@ class SimMachines {
       if (taken_.contains(number) || !machine.up() || machine.frozen()) continue;
       taken_.insert(number);
       const std::string address = sim_.machine(number).address();
-      SimProgram& program = sim_.machine(number).start(
-          "agent", [order, address](SimProgram& self) { return agent_main(self, order, address); });
+      SimProgram& program = sim_.machine(number).start("agent", [order, address, own = own_disk](SimProgram& self) {
+        return agent_main(self, order, address, own);
+      });
       agents_[order.node] = Agent{number, &program};
       return;
     }
@@ -92,14 +106,26 @@ class SimMachines {
     });
   }
 
-  static Task<int> agent_main(SimProgram& self, provider::NodeOrder order, std::string address) {
+  static node::NodeSettings link_settings(const provider::NodeOrder& order) {
     node::NodeSettings settings;
     settings.node = order.node;
     settings.head = order.head;
-    settings.address = address;
     settings.folder = "/node/" + order.node.value;
-    settings.resources = order.type.resources;
     settings.key = cluster_key("node/" + order.node.value);
+    return settings;
+  }
+
+  static Task<int> deliver_main(SimProgram& self, provider::NodeOrder order) {
+    node::NodeSettings settings = link_settings(order);
+    const bool all = co_await node::deliver_all(self.world(), std::move(settings));
+    co_return all ? 0 : 1;
+  }
+
+  static Task<int> agent_main(SimProgram& self, provider::NodeOrder order, std::string address, bool own_disk) {
+    node::NodeSettings settings = link_settings(order);
+    settings.address = address;
+    settings.resources = order.type.resources;
+    settings.own_disk = own_disk;
     settings.python = "python3";
     settings.version = "test";
     node::NodeAgent agent(self.world(), std::move(settings), nullptr);

@@ -68,6 +68,17 @@ class Files {
     (void)path;
     (void)size;
   }
+  // Of the disk that a folder is on; nullopt where that cannot be told.
+  struct Room {
+    uint64_t free = 0;
+    uint64_t size = 0;
+  };
+  virtual std::optional<Room> room(const std::string& folder) {
+    (void)folder;
+    return std::nullopt;
+  }
+  // All that was written below this folder is durable when it returns. Takes long: not for the loop.
+  virtual void sync_tree(const std::string& folder) { (void)folder; }
   // A process still adds to this file: it keeps what comes through a pipe (OutputTarget).
   virtual bool in_use(const std::string& path) {
     (void)path;

@@ -1,0 +1,161 @@
+#include "head/outputs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "archive/folder_stream.h"
+#include "archive/package.h"
+
+namespace rubato::head {
+
+namespace {
+
+// A head without its journal can decide nothing: outputs leave so much of the disk, or a twentieth of a small one.
+constexpr uint64_t kReserve = uint64_t{256} << 20;
+constexpr uint64_t kReserveShare = 20;
+constexpr const char* kPart = ".part";
+constexpr const char* kDraft = ".draft";
+
+uint64_t part_size(Files& files, const std::string& folder, const std::string& name) {
+  if (!files.exists(folder)) return 0;
+  for (const Files::Entry& entry : files.list(folder)) {
+    if (entry.name == name && entry.kind == Files::Entry::Kind::kFile) return entry.size;
+  }
+  return 0;
+}
+
+// Beside the loop. False: the bytes are others.
+bool unpack_output(Files& files, const std::string& target, const std::string& hash) {
+  const std::string part = target + kPart;
+  const std::string draft = target + kDraft;
+  if (archive::hash_of_file(files, part) != hash) return false;
+  files.remove_tree(draft);
+  try {
+    archive::unpack(files, part, hash, draft, archive::kStreamLimits);
+    files.sync_tree(draft);
+    // A crash here costs nothing: the journal does not say yet that it is kept, and the part is still there.
+    files.remove_tree(target);
+    files.rename(draft, target);
+  } catch (const Error&) {
+    files.remove_tree(draft);
+    throw;
+  }
+  files.remove_tree(part);
+  return true;
+}
+
+}  // namespace
+
+OutputStore::OutputStore(World& world, std::string jobs_folder, Offload offload)
+    : world_(world), folder_(std::move(jobs_folder)), offload_(std::move(offload)), scope_(world.clock.loop()) {}
+
+std::string OutputStore::place(const JobId& job, const NodeId& node) const {
+  return fmt::format("{}/{}/nodes/{}", folder_, job.value, node.value);
+}
+
+Task<uint64_t> OutputStore::have(JobId job, NodeId node) {
+  const Key key{job, node};
+  while (true) {
+    const auto busy = unpacking_.find(key);
+    if (busy == unpacking_.end()) break;
+    const std::shared_ptr<Unpacking> state = busy->second;
+    while (!state->done) co_await state->ended.wait();
+  }
+  const uint64_t size = part_size(world_.files, folder_ + "/" + job.value + "/nodes", node.value + kPart);
+  have_[key] = size;
+  co_return size;
+}
+
+void OutputStore::check_room(uint64_t wanted) {
+  const std::optional<Files::Room> room = world_.files.room(folder_);
+  if (!room) return;
+  const uint64_t reserve = std::min(kReserve, room->size / kReserveShare);
+  if (room->free >= reserve && room->free - reserve >= wanted) return;
+  throw Error(
+      ErrorCode::kFailed,
+      fmt::format("the head's disk has no room for it: {} are free, {} are wanted, and {} stay free for the head",
+                  archive::human_bytes(room->free), archive::human_bytes(wanted), archive::human_bytes(reserve)),
+      folder_, "free some space on that disk: it is tried again");
+}
+
+void OutputStore::drop(const JobId& job, const NodeId& node) {
+  world_.files.remove_tree(place(job, node) + kPart);
+  have_.erase({job, node});
+}
+
+uint64_t OutputStore::add(const JobId& job, const NodeId& node, uint64_t offset, std::string_view bytes) {
+  const auto known = have_.find({job, node});
+  const uint64_t have = known == have_.end() ? 0 : known->second;
+  if (offset > have || offset + bytes.size() <= have) return have;
+  bytes.remove_prefix(have - offset);
+  try {
+    const std::string path = place(job, node) + kPart;
+    world_.files.make_folders(path.substr(0, path.rfind('/')));
+    check_room(bytes.size());
+    world_.files.open_append(path)->append(bytes);
+  } catch (const Error&) {
+    drop(job, node);
+    throw;
+  }
+  return have_[{job, node}] = have + bytes.size();
+}
+
+Task<bool> OutputStore::finish(JobId job, NodeId node, std::string hash, uint64_t content_bytes) {
+  const Key key{job, node};
+  try {
+    check_room(content_bytes);
+  } catch (const Error&) {
+    drop(job, node);
+    throw;
+  }
+  const auto state = std::make_shared<Unpacking>(world_.clock.loop());
+  unpacking_[key] = state;
+  // Not of the caller: whoever comes next, when this connection has broken, must find it done.
+  scope_.spawn(unpack(key, state, std::move(hash)));
+  while (!state->done) co_await state->ended.wait();
+  if (state->error) throw Error(*state->error);
+  co_return state->whole;
+}
+
+Task<void> OutputStore::unpack(Key key, std::shared_ptr<Unpacking> state, std::string hash) {
+  try {
+    const auto whole = std::make_shared<bool>(false);
+    std::function<void()> work = [&files = world_.files, target = place(key.first, key.second), hash, whole] {
+      *whole = unpack_output(files, target, hash);
+    };
+    co_await run_beside(offload_, std::move(work));
+    state->whole = *whole;
+    if (!state->whole) drop(key.first, key.second);
+  } catch (const Error& error) {
+    drop(key.first, key.second);
+    state->error = error;
+  }
+  have_.erase(key);
+  unpacking_.erase(key);
+  state->done = true;
+  state->ended.notify();
+}
+
+std::vector<archive::Layer> OutputStore::layers(const cluster::Job& job) const {
+  struct Ranked {
+    Generation generation;
+    int rank;
+    archive::Layer layer;
+  };
+  std::vector<Ranked> found;
+  found.push_back({job.output_here_generation, job.output_here_rank, {folder(job.id), "head"}});
+  for (const auto& [node, output] : job.outputs) {
+    archive::Layer layer{place(job.id, node), node.value};
+    if (world_.files.exists(layer.folder)) found.push_back({output.generation, output.rank, std::move(layer)});
+  }
+  // What ran last, and of that the lowest rank: rank 0 is who writes results.
+  std::ranges::stable_sort(found, [](const Ranked& a, const Ranked& b) {
+    return a.generation != b.generation ? a.generation > b.generation : a.rank < b.rank;
+  });
+  std::vector<archive::Layer> layers;
+  for (Ranked& one : found) layers.push_back(std::move(one.layer));
+  return layers;
+}
+
+}  // namespace rubato::head

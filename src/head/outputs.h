@@ -1,0 +1,72 @@
+// OutputStore: what nodes with disks of their own had of jobs' outputs, brought here bit by bit.
+//
+//   jobs/ID/nodes/NODE.part    what has come so far of the folder as a tar.zst. It outlives connections and heads:
+//   whoever
+//                              brings it goes on from there
+//   jobs/ID/nodes/NODE.draft   being unpacked
+//   jobs/ID/nodes/NODE/        whole and durable
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "archive/merged_tree.h"
+#include "cluster/state.h"
+#include "core/channel.h"
+#include "core/error.h"
+#include "core/scope.h"
+#include "head/offload.h"
+#include "world/world.h"
+
+namespace rubato::head {
+
+class OutputStore {
+ public:
+  OutputStore(World& world, std::string jobs_folder, Offload offload);
+
+  // How much of it is here. Waits while it is being unpacked.
+  Task<uint64_t> have(JobId job, NodeId node);
+
+  // Adds what is new of these bytes, which stand at `offset`. Returns how much is here: less than their end when there
+  // is a gap before them. Throws when the disk has no room (some is left for the journal): nothing of it is here then.
+  uint64_t add(const JobId& job, const NodeId& node, uint64_t offset, std::string_view bytes);
+
+  // All has come: it is checked and unpacked, instead of what the node brought before. False: the bytes are not those
+  // of this hash, and nothing of them is here any more. Throws when it cannot be unpacked, as above.
+  Task<bool> finish(JobId job, NodeId node, std::string hash, uint64_t content_bytes);
+
+  // The job's output as it is here now: the folder that nodes of this disk write to, and what others brought; the
+  // first has the last word about a path. Docs: jobs.md, "Several machines".
+  std::vector<archive::Layer> layers(const cluster::Job& job) const;
+
+  // The output folder of a job, and what has come of others.
+  std::string folder(const JobId& job) const { return folder_ + "/" + job.value + "/output"; }
+
+ private:
+  struct Unpacking {
+    explicit Unpacking(Loop& loop) : ended(loop) {}
+    Event ended;
+    bool done = false;
+    bool whole = false;
+    std::optional<Error> error;
+  };
+  using Key = std::pair<JobId, NodeId>;
+
+  std::string place(const JobId& job, const NodeId& node) const;
+  Task<void> unpack(Key key, std::shared_ptr<Unpacking> state, std::string hash);
+  void check_room(uint64_t wanted);
+  void drop(const JobId& job, const NodeId& node);
+
+  World& world_;
+  const std::string folder_;
+  const Offload offload_;
+  std::map<Key, uint64_t> have_;  // of what was asked for by this head
+  std::map<Key, std::shared_ptr<Unpacking>> unpacking_;
+  Scope scope_;
+};
+
+}  // namespace rubato::head
