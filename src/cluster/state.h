@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "cluster/event.h"
+#include "cluster/index.h"
 #include "cluster/ledger.h"
 
 namespace rubato::cluster {
@@ -184,6 +185,7 @@ struct State {
   // Jobs of whose output the node may not forget its part: it was not brought, or the job may come back.
   std::map<NodeId, std::set<JobId>> outputs_on;
   std::map<std::string, JobId> requests;  // request ids of the jobs that are here
+  Index index;                            // not written: follows from the rest
 };
 
 // Older ended jobs are in the journal only.

@@ -54,6 +54,10 @@ std::vector<char> nodes_over(const ScaleInput& input) {
     const bool free = type == input.types.end() ? !node.available : all_free(node, type->second.resources);
     if (free && node.keep.empty()) idle.push_back(at);
   }
+  for (const ScaleFull& one : input.full) {
+    all += one.count;
+    of_type[one.type] += one.count;
+  }
   for (const ScaleLaunching& one : input.launching) {
     all += one.count;
     of_type[one.type] += one.count;

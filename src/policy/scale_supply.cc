@@ -65,6 +65,7 @@ double estimated_price(const Resources& resources) {
 Supply::Supply(const ScaleInput& input) : input_(&input) {
   for (const auto& [name, spec] : input.types) types_.push_back(make_type(name, spec));
   for (const ScaleNode& node : input.nodes) count(node.type, node.zone, node.market, 1, node.head);
+  for (const ScaleFull& one : input.full) count(one.type, one.zone, one.market, one.count, false);
   for (const ScaleLaunching& one : input.launching) count(one.type, one.zone, one.market, one.count, false);
 }
 
