@@ -168,6 +168,11 @@ ScaleProblem::ScaleProblem(const ScaleInput& in)
     for (out.ordinal = 0; out.ordinal < one.count; ++out.ordinal) nodes.push_back(out);
   }
   sort_for_filling(nodes, in);
+  aside.resize(dimensions.size(), 0);
+  for (const ScaleFull& one : in.full) {
+    const std::vector<double> left = dimensions.amounts(one.left);
+    for (size_t dim = 0; dim < left.size(); ++dim) aside[dim] = std::max(aside[dim], left[dim]);
+  }
   if (!in.gangs.empty()) demands = make_work(in, dimensions, false);
 }
 
@@ -299,6 +304,7 @@ bool better(const Draft& a, const Draft& b) {
 Draft start_draft(const ScaleProblem& problem) {
   Draft draft(problem);
   draft.packing.nodes = problem.nodes;
+  draft.packing.aside = problem.aside;
   for (size_t type = 0; type < problem.supply.types(); ++type) {
     int least = least_workers(problem.input, problem.supply.name(type));
     // One that leaves counts against the limits until it is gone, but it is not one of those that stay.

@@ -49,6 +49,7 @@ class Packing {
   Supply supply;
   Stock stock;
   std::vector<PackNode> nodes;  // those in use in the order in which they are to be filled
+  std::vector<double> aside;    // by dimension: the most that is free on a node that is not among these
 
   // Fills nodes in use, then fresh ones, then new ones. What is left in the stock fits on no node that can be had.
   void pack(const PackStyle& style);
