@@ -36,6 +36,7 @@ class GangSeater {
   };
   std::optional<Binding> seat_apart(Packing& packing, std::vector<Whole> parts) const;
   std::optional<Binding> seat_anyhow(Packing& packing, const Gang& gang, int index) const;
+  std::optional<Binding> no_room(const Packing& packing, const Gang& gang) const;
   size_t cheapest_for(const Packing& packing, std::span<const double> need) const;
 
   const Dimensions& dimensions_;

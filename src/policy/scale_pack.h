@@ -4,6 +4,7 @@
 #include <functional>
 #include <vector>
 
+#include "policy/scale_amounts.h"
 #include "policy/scale_stock.h"
 #include "policy/scale_supply.h"
 #include "policy/scale_value.h"
@@ -25,9 +26,9 @@ struct PackNode {
   size_t type = 0;      // of the Supply
   size_t offering = 0;  // of an opened node
   double price = 0;
-  bool fresh = false;        // coming or new, and empty: it is filled as a new node would be
-  bool wanted = false;       // opened for min_workers or a request: whatever the demands are
-  std::vector<double> room;  // what is still free
+  bool fresh = false;   // coming or new, and empty: it is filled as a new node would be
+  bool wanted = false;  // opened for min_workers or a request: whatever the demands are
+  Amounts room;         // what is still free
   std::vector<Pick> picks;
   std::vector<GangSeat> seats;
 };
