@@ -238,7 +238,7 @@ class Drafter {
 
   // All demands and gangs at once. It is the cheapest way, and right when no gang is left with a part.
   void serve_together(Draft& draft) const {
-    const GangSeater seater(problem_.dimensions, problem_.rooms, draft.style.pack, kCells);
+    GangSeater seater(problem_.dimensions, problem_.rooms, draft.style.pack, kCells);
     for (size_t at = 0; at < problem_.input.gangs.size(); ++at) {
       const Gang& gang = problem_.input.gangs[at];
       if (gang.strategy != GangStrategy::kStrictSpread) continue;
@@ -263,7 +263,7 @@ class Drafter {
   void serve_gang_by_gang(Draft& draft) const {
     draft.gangs_apart = true;
     draft.packing.stock = Stock(problem_.demands.shapes, problem_.demands.counts, kCells);
-    const GangSeater seater(problem_.dimensions, problem_.rooms, draft.style.pack, kCells);
+    GangSeater seater(problem_.dimensions, problem_.rooms, draft.style.pack, kCells);
     for (size_t at = 0; at < problem_.input.gangs.size(); ++at) {
       auto binding = seater.seat(draft.packing, problem_.input.gangs[at], static_cast<int>(at));
       if (binding) draft.failures.push_back({at, *binding});

@@ -31,7 +31,7 @@ Binding binding_limit(const Supply& supply, const Rooms& rooms, std::span<const 
   return best;
 }
 
-std::optional<Binding> GangSeater::seat(Packing& packing, const Gang& gang, int index) const {
+std::optional<Binding> GangSeater::seat(Packing& packing, const Gang& gang, int index) {
   std::vector<Whole> parts;
   switch (gang.strategy) {
     case GangStrategy::kPack:
@@ -120,11 +120,14 @@ std::optional<Binding> GangSeater::seat_apart(Packing& packing, std::vector<Whol
 }
 
 // No more nodes are to be had, and those that are there cannot hold all of it: known without packing it.
-std::optional<Binding> GangSeater::no_room(const Packing& packing, const Gang& gang) const {
+std::optional<Binding> GangSeater::no_room(const Packing& packing, const Gang& gang) {
   if (gang.bundles.size() != 1 || gang.bundles.front().each.empty()) return std::nullopt;
   const std::vector<double> need = dimensions_.amounts(gang.bundles.front().each);
   if (cheapest_for(packing, need) != kNowhere) return std::nullopt;
   int64_t left = gang.bundles.front().count;
+  // Gangs only take: what had no room has none now.
+  const auto [least, first] = without_room_.try_emplace(need, std::numeric_limits<int64_t>::max());
+  if (left >= least->second) return binding_limit(packing.supply, rooms_, need);
   for (const PackNode& node : packing.nodes) {
     if (left <= 0) return std::nullopt;
     double fit = static_cast<double>(left);
@@ -134,11 +137,12 @@ std::optional<Binding> GangSeater::no_room(const Packing& packing, const Gang& g
     left -= static_cast<int64_t>(fit);
   }
   if (left <= 0) return std::nullopt;
+  least->second = gang.bundles.front().count;
   return binding_limit(packing.supply, rooms_, need);
 }
 
 // Wherever there is room, at the least cost: as demands are packed, but for this gang alone.
-std::optional<Binding> GangSeater::seat_anyhow(Packing& packing, const Gang& gang, int index) const {
+std::optional<Binding> GangSeater::seat_anyhow(Packing& packing, const Gang& gang, int index) {
   if (std::optional<Binding> binding = no_room(packing, gang)) return binding;
   WorkBuilder builder(dimensions_);
   for (size_t at = 0; at < gang.bundles.size(); ++at) {
