@@ -39,12 +39,6 @@ void add_use(std::map<std::string, Index::Use>& all, const std::string& owner, c
   if (sum.jobs == 0) all.erase(owner);
 }
 
-template <class Key>
-void uncount(std::map<Key, int>& counts, const Key& key) {
-  const auto it = counts.find(key);
-  if (--it->second == 0) counts.erase(it);
-}
-
 }  // namespace
 
 Index::TypeCount Index::count(const std::string& type) const {
@@ -61,7 +55,7 @@ bool Index::as_wanted(const State& state, const Node& node) const {
 
 Index::NodeFacts Index::facts_of(const State& state, const Node& node) const {
   NodeFacts facts;
-  facts.lot = {node.type, node.offering.zone, node.offering.market};
+  facts.lot = {node.type, node.offering.zone, node.offering.market, {}};
   facts.up = node.usable();
   facts.coming = node.phase == NodePhase::kRequested || node.phase == NodePhase::kStarting;
   facts.there = !node.head && (facts.up || facts.coming || (node.phase == NodePhase::kDraining && node.update));
@@ -81,7 +75,8 @@ Index::NodeFacts Index::facts_of(const State& state, const Node& node) const {
   if (!facts.up) return facts;
   facts.size = node.resources;
   facts.room = {free_on(state, node), free_soon(state, node)};
-  facts.full = !node.head && !facts.size.empty() && facts.room.soon.empty() && state.jobs_on.contains(node.id);
+  facts.busy = !node.head && !facts.size.empty() && state.jobs_on.contains(node.id);
+  if (facts.busy) facts.lot.free = facts.room.soon;
   return facts;
 }
 
@@ -95,8 +90,8 @@ void Index::add(const NodeId& id, const NodeFacts& facts) {
   if (facts.restless) restless_nodes_.insert(id);
   if (facts.up) ++sizes_[facts.size];
   if (!facts.room.now.empty() || !facts.room.soon.empty()) rooms_[id] = facts.room;
-  if (facts.full) {
-    ++full_[facts.lot];
+  if (facts.busy) {
+    busy_[facts.lot].insert(id);
   } else {
     loose_.insert(id);
   }
@@ -110,10 +105,16 @@ void Index::take(const NodeId& id, const NodeFacts& facts) {
   count->second.coming -= facts.coming ? 1 : 0;
   if (--count->second.all == 0) types_.erase(count);
   restless_nodes_.erase(id);
-  if (facts.up) uncount(sizes_, facts.size);
+  if (facts.up) {
+    const auto size = sizes_.find(facts.size);
+    if (--size->second == 0) sizes_.erase(size);
+  }
   rooms_.erase(id);
-  if (facts.full) uncount(full_, facts.lot);
   loose_.erase(id);
+  if (!facts.busy) return;
+  const auto lot = busy_.find(facts.lot);
+  lot->second.erase(id);
+  if (lot->second.empty()) busy_.erase(lot);
 }
 
 void Index::update_node(const State& state, const NodeId& id) {

@@ -21,11 +21,12 @@ struct Job;
 struct Node;
 struct State;
 
-// What tells nodes without room apart.
+// What tells nodes with work on them apart, for who wants to put more there.
 struct Lot {
   std::string type;
   std::string zone;
   Market market = Market::kOnDemand;
+  Resources free;  // when workers that are being stopped have gone
   auto operator<=>(const Lot&) const = default;
 };
 
@@ -59,10 +60,10 @@ class Index {
   // Not ended, with MIN below MAX, and with seats.
   const std::set<JobId>& elastic_jobs() const { return elastic_jobs_; }
 
-  const std::map<NodeId, Room>& rooms() const { return rooms_; }    // usable nodes with something free
-  const std::map<Resources, int>& sizes() const { return sizes_; }  // usable nodes by what they have
-  const std::map<Lot, int>& full() const { return full_; }          // busy nodes with nothing free, not the head's
-  const std::set<NodeId>& loose() const { return loose_; }          // all other nodes
+  const std::map<NodeId, Room>& rooms() const { return rooms_; }          // usable nodes with something free
+  const std::map<Resources, int>& sizes() const { return sizes_; }        // usable nodes by what they have
+  const std::map<Lot, std::set<NodeId>>& busy() const { return busy_; }   // up, with work on them, not the head's
+  const std::set<NodeId>& loose() const { return loose_; }                // all other nodes
   const std::map<std::string, Use>& used_by() const { return used_by_; }  // by owner: what jobs with seats take
   TypeCount count(const std::string& type) const;
   int there() const { return there_; }                                                                  // of all types
@@ -78,7 +79,7 @@ class Index {
  private:
   struct NodeFacts {
     Lot lot;
-    bool up = false, coming = false, there = false, restless = false, full = false;
+    bool up = false, coming = false, there = false, restless = false, busy = false;
     Resources size;
     Room room;
     bool operator==(const NodeFacts&) const = default;
@@ -103,7 +104,7 @@ class Index {
   std::set<JobId> elastic_jobs_;
   std::map<NodeId, Room> rooms_;
   std::map<Resources, int> sizes_;
-  std::map<Lot, int> full_;
+  std::map<Lot, std::set<NodeId>> busy_;
   std::set<NodeId> loose_;
   std::map<std::string, Use> used_by_;
   std::map<std::string, TypeCount> types_;

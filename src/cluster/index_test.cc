@@ -67,18 +67,19 @@ TEST_F(IndexTest, ANodeIsRestlessUntilItIsAsTheFileWantsIt) {
   EXPECT_EQ(index().count("n").all, 2);
 }
 
-TEST_F(IndexTest, NodesWithRoomAreListedAndFullOnesCounted) {
+TEST_F(IndexTest, NodesAreKnownByTheirRoom) {
   const JobId job = history.running(job_of(1, 8), {{"n-1", 4}, {"n-2", 1}});
   EXPECT_EQ(index().rooms().size(), 2u);
   EXPECT_EQ(index().rooms().at(n(2)).now, cpus(3));
-  EXPECT_EQ(index().full(), (std::map<Lot, int>{{{"n", "", Market::kOnDemand}, 1}}));
-  EXPECT_EQ(index().loose(), (std::set{n(2), n(3)}));
+  const Lot full{"n", "", Market::kOnDemand, {}}, nearly_free{"n", "", Market::kOnDemand, cpus(3)};
+  EXPECT_EQ(index().busy(), (std::map<Lot, std::set<NodeId>>{{full, {n(1)}}, {nearly_free, {n(2)}}}));
+  EXPECT_EQ(index().loose(), std::set{n(3)});
   EXPECT_EQ(index().sizes(), (std::map<Resources, int>{{cpus(4), 3}}));
   EXPECT_EQ(index().elastic_jobs(), std::set{job});
   EXPECT_EQ(index().used_by().at("ann").cpus, 5000u);
   // It shrinks: old workers still fill the node for a while.
   history.place(job, {{"n-1", 1}});
-  EXPECT_FALSE(index().full().contains({"n", "", Market::kOnDemand}));
+  EXPECT_EQ(index().busy().at(nearly_free), std::set{n(1)});
   EXPECT_EQ(index().rooms().at(n(1)).now, cpus(0));
   EXPECT_EQ(index().rooms().at(n(1)).soon, cpus(3));
   history.add(JobEnded{job, JobResult::kStopped, ""});

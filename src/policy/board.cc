@@ -30,13 +30,13 @@ Board::Board(const cluster::State& state, bool with_leaving) : state_(state) {
   for (const auto& [id, room] : state.index.rooms()) {
     const Resources& free = with_leaving ? room.soon : room.now;
     if (free.empty()) continue;
-    const uint32_t number = append(state.nodes.at(id));
+    const uint32_t number = append(id);
     for (const auto& [name, amount] : free.amounts()) this->room(number, *find_name(names_, name)) = amount;
   }
   in_order_ = nodes_.size();
 }
 
-uint32_t Board::append(const cluster::Node& node) {
+uint32_t Board::append(const NodeId& node) {
   nodes_.push_back(&node);
   free_.resize(nodes_.size() * names_.size());
   return static_cast<uint32_t>(nodes_.size() - 1);
@@ -44,9 +44,9 @@ uint32_t Board::append(const cluster::Node& node) {
 
 std::optional<uint32_t> Board::number_of(const NodeId& node) const {
   const auto end = nodes_.begin() + static_cast<std::ptrdiff_t>(in_order_);
-  const auto it = std::ranges::lower_bound(nodes_.begin(), end, node, {},
-                                           [](const cluster::Node* one) -> const NodeId& { return one->id; });
-  if (it != end && (*it)->id == node) return static_cast<uint32_t>(it - nodes_.begin());
+  const auto it =
+      std::ranges::lower_bound(nodes_.begin(), end, node, {}, [](const NodeId* id) -> const NodeId& { return *id; });
+  if (it != end && **it == node) return static_cast<uint32_t>(it - nodes_.begin());
   const auto late = late_.find(node);
   return late == late_.end() ? std::nullopt : std::optional(late->second);
 }
@@ -55,7 +55,7 @@ std::optional<uint32_t> Board::admit(const NodeId& id) {
   if (const auto known = number_of(id)) return known;
   const auto node = state_.nodes.find(id);
   if (node == state_.nodes.end() || !node->second.usable()) return std::nullopt;
-  const uint32_t number = append(node->second);
+  const uint32_t number = append(node->first);
   late_.emplace(id, number);
   for (auto& [each, shape] : shapes_) shape.fits.push_back(0);
   return number;

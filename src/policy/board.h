@@ -48,10 +48,10 @@ class Board {
   int64_t fits_on(const Shape& shape, uint32_t node) const;
   std::optional<uint32_t> number_of(const NodeId& node) const;  // nullopt: it has no room
   std::optional<uint32_t> admit(const NodeId& node);            // nullopt: it is not usable
-  uint32_t append(const cluster::Node& node);
+  uint32_t append(const NodeId& node);
   bool precedes(uint32_t a, uint32_t b) const { return std::max(a, b) < in_order_ ? a < b : id_of(a) < id_of(b); }
   std::vector<uint32_t>::iterator place_in(std::vector<uint32_t>& bucket, uint32_t node) const;
-  const NodeId& id_of(uint32_t node) const { return nodes_[node]->id; }
+  const NodeId& id_of(uint32_t node) const { return *nodes_[node]; }
   void change(uint32_t node, const Resources& amount, bool taking);
   void give_back(const NodeId& node, const Resources& amount);
   void seat(const NodeId& node, int count, std::vector<cluster::Seat>& seats) const;
@@ -59,7 +59,7 @@ class Board {
 
   const cluster::State& state_;
   std::vector<std::string> names_;
-  std::vector<const cluster::Node*> nodes_;
+  std::vector<const NodeId*> nodes_;
   size_t in_order_ = 0;              // so many of them, from the first
   std::map<NodeId, uint32_t> late_;  // the others
   std::vector<int64_t> free_;

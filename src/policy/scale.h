@@ -69,12 +69,14 @@ struct ScaleNode {
   bool leaving = false;  // draining or being removed: it takes no new work, but counts against the limits
 };
 
-// Nodes with work on them and nothing free. They count against the limits, and need not be looked at one by one.
+// Nodes with work on them where nothing that is asked for fits. They count against the limits, and need not be looked
+// at one by one.
 struct ScaleFull {
   std::string type;
   int count = 1;
   std::string zone;
   Market market = Market::kOnDemand;
+  Resources left;  // the most that is free of each resource on one of them
 };
 
 // Nodes that were asked for and are not usable yet.

@@ -1,6 +1,8 @@
 // Gangs: all bundles of one get a place, or none.
 #pragma once
 
+#include <map>
+
 #include "policy/scale_pack.h"
 #include "policy/scale_work.h"
 
@@ -21,13 +23,14 @@ struct GangFailure {
 };
 
 // Seats whole gangs on the nodes of a packing, and on new ones; puts everything back when one bundle stays without.
+// One seater is for one packing, to which nothing is given back meanwhile.
 class GangSeater {
  public:
   GangSeater(const Dimensions& dimensions, const Rooms& rooms, const PackStyle& style, size_t cells_max)
       : dimensions_(dimensions), rooms_(rooms), style_(style), cells_max_(cells_max) {}
 
   // The packing's own stock is not touched. nullopt: it is seated.
-  std::optional<Binding> seat(Packing& packing, const Gang& gang, int index) const;
+  std::optional<Binding> seat(Packing& packing, const Gang& gang, int index);
 
  private:
   struct Whole {  // what must be on one node
@@ -35,13 +38,15 @@ class GangSeater {
     std::vector<GangSeat> seats;
   };
   std::optional<Binding> seat_apart(Packing& packing, std::vector<Whole> parts) const;
-  std::optional<Binding> seat_anyhow(Packing& packing, const Gang& gang, int index) const;
+  std::optional<Binding> seat_anyhow(Packing& packing, const Gang& gang, int index);
+  std::optional<Binding> no_room(const Packing& packing, const Gang& gang);
   size_t cheapest_for(const Packing& packing, std::span<const double> need) const;
 
   const Dimensions& dimensions_;
   const Rooms& rooms_;
   const PackStyle& style_;
   size_t cells_max_;
+  std::map<std::vector<double>, int64_t> without_room_;  // by size of a bundle: the fewest that found none
 };
 
 }  // namespace rubato::policy

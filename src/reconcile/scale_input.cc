@@ -81,6 +81,7 @@ class InputMaker {
   void add_types();
   void add_nodes();
   void add_node(const Node& node, const std::set<NodeId>& shunned);
+  bool holds_some(const Resources& room) const;
   std::vector<policy::Offering> offered(const NodeType& type);
   std::string blocked(const NodeType& type, const Offering& offering);
   bool bringup();
@@ -307,6 +308,13 @@ void InputMaker::add_node(const Node& node, const std::set<NodeId>& shunned) {
   input_.nodes.push_back(std::move(out));
 }
 
+// Whether something that is asked for fits there.
+bool InputMaker::holds_some(const Resources& room) const {
+  const auto fits = [&](const policy::Bundles& bundles) { return bundles.each.fits_in(room); };
+  return std::ranges::any_of(input_.demands, fits) ||
+         std::ranges::any_of(input_.gangs, [&](const policy::Gang& gang) { return fits(gang.bundles.front()); });
+}
+
 void InputMaker::add_nodes() {
   // A job that waits because a node did not answer it must not be told that there is room on it.
   std::set<NodeId> shunned;
@@ -317,14 +325,16 @@ void InputMaker::add_nodes() {
       wake_.by(until);
     }
   }
-  // Nodes without room are only counted, but by those who ask what each could hold, or how much of it is in use.
-  if (!input_.requests.empty() || input_.legacy) {
-    for (const auto& [id, node] : state_.nodes) add_node(node, shunned);
-    return;
-  }
+  // Busy nodes without room are only counted, but where it is asked what each could hold, or how much of it is in use.
+  const bool one_by_one = !input_.requests.empty() || input_.legacy || !shunned.empty();
   for (const NodeId& id : state_.index.loose()) add_node(state_.nodes.at(id), shunned);
-  for (const auto& [lot, count] : state_.index.full())
-    input_.full.push_back({lot.type, count, lot.zone, market_of(lot.market)});
+  for (const auto& [lot, nodes] : state_.index.busy()) {
+    if (!one_by_one && !holds_some(lot.free)) {
+      input_.full.push_back({lot.type, static_cast<int>(nodes.size()), lot.zone, market_of(lot.market), lot.free});
+      continue;
+    }
+    for (const NodeId& id : nodes) add_node(state_.nodes.at(id), shunned);
+  }
 }
 
 }  // namespace
