@@ -37,8 +37,9 @@ enum class SpotPolicy {
 };
 std::string_view to_string(SpotPolicy policy);  // "prefer", "only", "never"
 
-enum class GangStrategy { kPack, kSpread, kStrictPack, kStrictSpread };
-std::string_view to_string(GangStrategy strategy);  // "PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"
+// PACK wishes for one node, SPREAD for a node for each bundle, where that costs nothing more; STRICT_ ones insist.
+enum class GangStrategy { kPack, kSpread, kStrictPack, kStrictSpread, kAnywhere };
+std::string_view to_string(GangStrategy strategy);  // "PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD", "ANYWHERE"
 
 // One way to get a node of a type.
 struct Offering {
@@ -55,6 +56,7 @@ struct ScaleType {
   int max_workers = 0;
   std::optional<double> price_per_hour;  // on demand; absent: estimated from the resources
   std::vector<Offering> offerings;       // empty: one, on demand, anywhere
+  int64_t priority = 0;                  // a type is launched only when none of a higher one would do
 };
 
 struct ScaleNode {
@@ -94,8 +96,8 @@ struct Bundles {
 };
 
 struct Gang {
-  std::string name;  // for the reasons ("job j-1"); may be empty
-  GangStrategy strategy = GangStrategy::kPack;
+  std::string name;                                 // for the reasons ("job j-1"); may be empty
+  GangStrategy strategy = GangStrategy::kAnywhere;  // of jobs: where their workers go is the queue's decision
   std::vector<Bundles> bundles;
 };
 
@@ -144,7 +146,7 @@ enum class ScaleLimit {
   kSpotPolicy,
   kPriceCap,
   kBudget,
-  kDearer,  // of an alternative: it would cost more
+  kDearer,  // of an alternative: it would cost more, or has a lower priority
 };
 std::string_view to_string(ScaleLimit limit);  // "max_workers", "budget_per_hour", ...
 

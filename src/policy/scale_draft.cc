@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
+
+#include "policy/scale_outcome.h"
 
 namespace rubato::policy {
 namespace {
@@ -10,8 +13,9 @@ namespace {
 // The cells of a stock: so many keep a hundred thousand shapes within 2 % of the linear program's bound.
 constexpr size_t kCells = 600;
 // Small problems are packed in several styles; one style of a large one is good enough, and takes long enough.
-constexpr double kSmall = 50'000;  // cells x bundles / 8
-constexpr int kSettleRounds = 4;
+constexpr double kSmall = 50'000;      // cells x bundles / 8
+constexpr size_t kWishesMax = 50'000;  // gangs x nodes
+constexpr int kSettleRounds = 8;
 constexpr double kSame = 1e-9;
 
 // Used / total of the scarcest resource.
@@ -193,8 +197,8 @@ class Drafter {
       draft.packing.pack(style.pack);
     } else {
       Draft together = draft;
-      serve_together(together);
-      if (gang_is_short(together)) {
+      if (!style.heed_wishes) serve_together(together);
+      if (style.heed_wishes || gang_is_short(together)) {
         serve_gang_by_gang(draft);
       } else {
         draft = std::move(together);
@@ -238,7 +242,7 @@ class Drafter {
 
   // All demands and gangs at once. It is the cheapest way, and right when no gang is left with a part.
   void serve_together(Draft& draft) const {
-    GangSeater seater(problem_.dimensions, problem_.rooms, draft.style.pack, kCells);
+    GangSeater seater(problem_.dimensions, problem_.rooms, draft.style.pack, kCells, false);
     for (size_t at = 0; at < problem_.input.gangs.size(); ++at) {
       const Gang& gang = problem_.input.gangs[at];
       if (gang.strategy != GangStrategy::kStrictSpread) continue;
@@ -263,7 +267,7 @@ class Drafter {
   void serve_gang_by_gang(Draft& draft) const {
     draft.gangs_apart = true;
     draft.packing.stock = Stock(problem_.demands.shapes, problem_.demands.counts, kCells);
-    GangSeater seater(problem_.dimensions, problem_.rooms, draft.style.pack, kCells);
+    GangSeater seater(problem_.dimensions, problem_.rooms, draft.style.pack, kCells, draft.style.heed_wishes);
     for (size_t at = 0; at < problem_.input.gangs.size(); ++at) {
       auto binding = seater.seat(draft.packing, problem_.input.gangs[at], static_cast<int>(at));
       if (binding) draft.failures.push_back({at, *binding});
@@ -297,6 +301,7 @@ class Drafter {
 bool better(const Draft& a, const Draft& b) {
   if (std::abs(a.left - b.left) > kSame * (1 + b.left)) return a.left < b.left;
   if (std::abs(a.cost - b.cost) > kSame) return a.cost < b.cost;
+  if (a.style.heed_wishes != b.style.heed_wishes) return a.style.heed_wishes;
   return a.packing.nodes.size() < b.packing.nodes.size();
 }
 
@@ -321,9 +326,26 @@ Draft start_draft(const ScaleProblem& problem) {
   return draft;
 }
 
-// Nodes that the draft opened as if they were coming, empty. What it opened in vain is dropped.
-Draft as_if_coming(const ScaleProblem& problem, const Draft& draft, const Draft& start) {
-  Draft next = start;
+// The ids of the idle nodes that go with this draft.
+std::set<NodeId> let_go(const ScaleProblem& problem, const Draft& draft) {
+  std::set<NodeId> out;
+  for (PlannedTermination& one : decide_idle(problem, draft, outcome_of(problem, draft)).terminations)
+    out.insert(std::move(one.id));
+  return out;
+}
+
+// Of a draft's beginning, what the next decision finds: nodes that go take no work any more.
+Draft without(const ScaleProblem& problem, const Draft& start, const std::set<NodeId>& gone) {
+  Draft out = start;
+  std::erase_if(out.packing.nodes, [&](const PackNode& node) {
+    return node.origin == PackNode::Origin::kThere && gone.contains(problem.input.nodes[node.index].id);
+  });
+  return out;
+}
+
+// `next`, and the nodes that the draft opened after `start`, as if they were coming, empty. What it opened in vain is
+// dropped.
+Draft as_if_coming(const ScaleProblem& problem, const Draft& draft, const Draft& start, Draft next) {
   next.packing.supply = draft.packing.supply;
   for (size_t at = start.packing.nodes.size(); at < draft.packing.nodes.size(); ++at) {
     PackNode node = draft.packing.nodes[at];
@@ -338,6 +360,12 @@ Draft as_if_coming(const ScaleProblem& problem, const Draft& draft, const Draft&
     next.packing.nodes.push_back(std::move(node));
   }
   return next;
+}
+
+// Whether a gang cares how it sits, in a problem that is small enough to try.
+bool some_wish(const ScaleProblem& problem) {
+  const auto some = std::count_if(problem.input.gangs.begin(), problem.input.gangs.end(), has_wish);
+  return some > 0 && static_cast<size_t>(some) * (problem.nodes.size() + 10) <= kWishesMax;
 }
 
 // The best of the styles that are worth their time.
@@ -361,6 +389,11 @@ Draft choose(const ScaleProblem& problem, const Draft& start) {
       consider({.pack = {.slot_price = slot}});
     }
   }
+  if (some_wish(problem)) {
+    DraftStyle heeding = best.style;
+    heeding.heed_wishes = true;
+    consider(heeding);
+  }
   return best;
 }
 
@@ -373,16 +406,24 @@ bool packs_the_same_again(const ScaleProblem& problem, const Draft& draft, const
                       [](const PackNode& node) { return node.fresh; });
 }
 
-// Packing anew what was packed may need one node more. It is asked for now rather than in the next decision.
-Draft settle(const ScaleProblem& problem, Draft draft, const Draft& start) {
+// Packing anew what was packed may need one node more, or one idle node less. It is decided now rather than in the next
+// decision.
+Draft settle(const ScaleProblem& problem, Draft draft, Draft start) {
   if (packs_the_same_again(problem, draft, start)) return draft;
   for (int round = 0; round < kSettleRounds; ++round) {
-    const Draft next_start = as_if_coming(problem, draft, start);
+    const std::set<NodeId> gone = let_go(problem, draft);
+    Draft stay = without(problem, start, gone);
+    const Draft next_start = as_if_coming(problem, draft, start, stay);
     Draft next = choose(problem, next_start);
+    const size_t opened = draft.packing.nodes.size() - start.packing.nodes.size();
+    const size_t kept = next_start.packing.nodes.size() - stay.packing.nodes.size();
     const bool more = next.packing.nodes.size() > next_start.packing.nodes.size();
-    const bool fewer = next_start.packing.nodes.size() < draft.packing.nodes.size();
-    if (more || fewer) draft = std::move(next);
-    if (!more) break;
+    const bool more_go = let_go(problem, next) != gone;
+    if (more || more_go || kept < opened) {
+      draft = std::move(next);
+      start = std::move(stay);
+    }
+    if (!more && !more_go) break;
   }
   return draft;
 }

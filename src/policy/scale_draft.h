@@ -28,6 +28,7 @@ struct ScaleProblem {
 struct DraftStyle {
   PackStyle pack;
   bool requests_first = true;
+  bool heed_wishes = false;  // of PACK and SPREAD gangs: they are seated one by one, before the demands
 };
 
 struct Draft {

@@ -53,8 +53,8 @@ Load load_of(const ScaleProblem& problem, const Draft& draft, const std::vector<
 }
 
 // Why another type was not taken for the same bundles.
-ScaleReason::Against why_not_type(const ScaleProblem& problem, const Draft& draft, size_t type, const Load& load,
-                                  double cost) {
+ScaleReason::Against why_not_type(const ScaleProblem& problem, const Draft& draft, size_t own, size_t type,
+                                  const Load& load, double cost) {
   const Supply& supply = draft.packing.supply;
   const std::string& name = supply.name(type);
   const std::vector<double>& room = problem.rooms[type];
@@ -67,6 +67,10 @@ ScaleReason::Against why_not_type(const ScaleProblem& problem, const Draft& draf
   }
   const auto price = supply.usual_price(type);
   if (!price || !supply.price(type)) return {supply.limit(type), fmt::format("{}: {}", name, supply.limit_text(type))};
+  if (const int64_t lower = supply.type(type).priority, higher = supply.type(own).priority; lower < higher) {
+    return {ScaleLimit::kDearer,
+            fmt::format("{}: its priority {} is below {} of {}", name, lower, higher, supply.name(own))};
+  }
   double nodes = 1;
   for (size_t dim = 0; dim < room.size(); ++dim) {
     if (load.total[dim] > 0) nodes = std::max(nodes, std::ceil(load.total[dim] / room[dim] - 1e-9));
@@ -155,7 +159,7 @@ ScaleReason why_launch(const ScaleProblem& problem, const Draft& draft, const Pl
   if (load.bundles == 0) return reason;
   for (size_t type = 0; type < supply.types(); ++type) {
     if (type == own || supply.type(type).max_workers == 0) continue;
-    reason.against.push_back(why_not_type(problem, draft, type, load, cost));
+    reason.against.push_back(why_not_type(problem, draft, own, type, load, cost));
   }
   return reason;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -11,6 +12,7 @@ namespace rubato::policy {
 namespace {
 
 constexpr size_t kNowhere = std::numeric_limits<size_t>::max();
+constexpr double kNoDearer = 1e-9;  // dollars
 
 void add_to(std::span<double> room, std::span<const double> need, double times) {
   for (size_t dim = 0; dim < room.size(); ++dim) room[dim] += need[dim] * times;
@@ -31,28 +33,105 @@ Binding binding_limit(const Supply& supply, const Rooms& rooms, std::span<const 
   return best;
 }
 
+bool has_wish(const Gang& gang) {
+  constexpr int64_t kLargest = 1000;  // above that, how its bundles sit says little, and takes long to arrange
+  if (gang.strategy != GangStrategy::kPack && gang.strategy != GangStrategy::kSpread) return false;
+  int64_t bundles = 0;
+  for (const Bundles& one : gang.bundles) bundles += one.count;
+  return bundles > 1 && bundles <= kLargest;
+}
+
 std::optional<Binding> GangSeater::seat(Packing& packing, const Gang& gang, int index) {
-  std::vector<Whole> parts;
   switch (gang.strategy) {
     case GangStrategy::kPack:
     case GangStrategy::kSpread:
+      return heed_ && has_wish(gang) ? seat_as_wished(packing, gang, index) : seat_anyhow(packing, gang, index);
+    case GangStrategy::kAnywhere:
       return seat_anyhow(packing, gang, index);
     case GangStrategy::kStrictPack:
-      parts.push_back({dimensions_.amounts(sum_of(gang)), {}});
-      for (size_t at = 0; at < gang.bundles.size(); ++at) {
-        parts[0].seats.push_back({index, at, gang.bundles[at].count});
-      }
-      return seat_apart(packing, std::move(parts));
+      return seat_apart(packing, {whole(gang, index)});
     case GangStrategy::kStrictSpread:
-      for (size_t at = 0; at < gang.bundles.size(); ++at) {
-        const Whole one{dimensions_.amounts(gang.bundles[at].each), {{index, at, 1}}};
-        // More than there may be nodes cannot be apart; one too many says so.
-        const int64_t most = packing.supply.workers_max() + static_cast<int64_t>(packing.nodes.size()) + 1;
-        parts.insert(parts.end(), static_cast<size_t>(std::min(gang.bundles[at].count, most)), one);
-      }
-      return seat_apart(packing, std::move(parts));
+      return seat_apart(packing, one_by_one(packing, gang, index));
   }
   return std::nullopt;
+}
+
+GangSeater::Whole GangSeater::whole(const Gang& gang, int index) const {
+  Whole out{dimensions_.amounts(sum_of(gang)), {}};
+  for (size_t at = 0; at < gang.bundles.size(); ++at) out.seats.push_back({index, at, gang.bundles[at].count});
+  return out;
+}
+
+std::vector<GangSeater::Whole> GangSeater::one_by_one(const Packing& packing, const Gang& gang, int index) const {
+  std::vector<Whole> parts;
+  for (size_t at = 0; at < gang.bundles.size(); ++at) {
+    const Whole one{dimensions_.amounts(gang.bundles[at].each), {{index, at, 1}}};
+    // More than there may be nodes cannot be apart; one too many says so.
+    const int64_t most = packing.supply.launches_max() + static_cast<int64_t>(packing.nodes.size()) + 1;
+    parts.insert(parts.end(), static_cast<size_t>(std::min(gang.bundles[at].count, most)), one);
+  }
+  return parts;
+}
+
+// A wish is worth no money: what opens dearer nodes than room alone would is not done.
+std::optional<Binding> GangSeater::seat_as_wished(Packing& packing, const Gang& gang, int index) {
+  const bool together = gang.strategy == GangStrategy::kPack;
+  Packing anyhow = packing, wished = packing;
+  const std::optional<Binding> binding = seat_anyhow(anyhow, gang, index);
+  std::vector<Whole> parts;
+  if (together) {
+    parts.push_back(whole(gang, index));
+  } else {
+    parts = one_by_one(packing, gang, index);
+  }
+  const bool done = !seat_apart(wished, parts);
+  if (done && (binding || wished.opened_cost() <= anyhow.opened_cost() + kNoDearer)) {
+    packing = std::move(wished);
+    return std::nullopt;
+  }
+  if (binding) return binding;
+  std::optional<Packing> even;
+  if (!together) even = spread_out(packing, anyhow, std::move(parts));
+  packing = even ? std::move(*even) : std::move(anyhow);
+  return std::nullopt;
+}
+
+// As far apart as the nodes that `seated` has allow: each part goes where there are the fewest of them. nullopt when
+// that leaves a part without a place, or a new node without a part.
+std::optional<Packing> GangSeater::spread_out(const Packing& packing, const Packing& seated,
+                                              std::vector<Whole> parts) const {
+  Packing out = packing;
+  out.supply = seated.supply;
+  for (size_t at = packing.nodes.size(); at < seated.nodes.size(); ++at) {
+    PackNode node = seated.nodes[at];
+    node.room = rooms_[node.type];
+    node.seats.clear();
+    out.nodes.push_back(std::move(node));
+  }
+  const auto size = [](const Whole& part) { return std::accumulate(part.need.begin(), part.need.end(), 0.0); };
+  std::stable_sort(parts.begin(), parts.end(), [&](const Whole& a, const Whole& b) { return size(a) > size(b); });
+  std::vector<int> have(out.nodes.size(), 0);
+  for (const Whole& part : parts) {
+    size_t best = kNowhere;
+    // Those in use before idle ones. Of new ones the same whatever their order: they are coming in the next decision.
+    const auto rank = [&](size_t at) {
+      const PackNode& node = out.nodes[at];
+      const bool there = node.origin == PackNode::Origin::kThere;
+      return std::make_tuple(have[at], !there, there ? at : 0, node.price, node.type, std::cref(node.room));
+    };
+    for (size_t at = 0; at < out.nodes.size(); ++at) {
+      if (fits(part.need, out.nodes[at].room) && (best == kNowhere || rank(at) < rank(best))) best = at;
+    }
+    if (best == kNowhere) return std::nullopt;
+    ++have[best];
+    add_to(out.nodes[best].room, part.need, -1);
+    out.nodes[best].seats.insert(out.nodes[best].seats.end(), part.seats.begin(), part.seats.end());
+    out.nodes[best].fresh = false;
+  }
+  for (size_t at = packing.nodes.size(); at < have.size(); ++at) {
+    if (have[at] == 0) return std::nullopt;
+  }
+  return out;
 }
 
 size_t GangSeater::cheapest_for(const Packing& packing, std::span<const double> need) const {
@@ -60,7 +139,10 @@ size_t GangSeater::cheapest_for(const Packing& packing, std::span<const double> 
   for (size_t type = 0; type < rooms_.size(); ++type) {
     const auto price = packing.supply.price(type);
     if (!price || !fits(need, rooms_[type])) continue;
-    if (best == kNowhere || *price < *packing.supply.price(best)) best = type;
+    const auto rank = [&](size_t one) {
+      return std::pair(-packing.supply.type(one).priority, *packing.supply.price(one));
+    };
+    if (best == kNowhere || rank(type) < rank(best)) best = type;
   }
   return best;
 }

@@ -22,12 +22,16 @@ struct GangFailure {
   Binding binding;
 };
 
+// Whether the gang cares how it sits, though it takes what it gets.
+bool has_wish(const Gang& gang);
+
 // Seats whole gangs on the nodes of a packing, and on new ones; puts everything back when one bundle stays without.
 // One seater is for one packing, to which nothing is given back meanwhile.
 class GangSeater {
  public:
-  GangSeater(const Dimensions& dimensions, const Rooms& rooms, const PackStyle& style, size_t cells_max)
-      : dimensions_(dimensions), rooms_(rooms), style_(style), cells_max_(cells_max) {}
+  // `heed`: what PACK and SPREAD wish for is tried, and taken where it opens nothing dearer.
+  GangSeater(const Dimensions& dimensions, const Rooms& rooms, const PackStyle& style, size_t cells_max, bool heed)
+      : dimensions_(dimensions), rooms_(rooms), style_(style), cells_max_(cells_max), heed_(heed) {}
 
   // The packing's own stock is not touched. nullopt: it is seated.
   std::optional<Binding> seat(Packing& packing, const Gang& gang, int index);
@@ -37,6 +41,10 @@ class GangSeater {
     std::vector<double> need;
     std::vector<GangSeat> seats;
   };
+  Whole whole(const Gang& gang, int index) const;
+  std::vector<Whole> one_by_one(const Packing& packing, const Gang& gang, int index) const;
+  std::optional<Binding> seat_as_wished(Packing& packing, const Gang& gang, int index);
+  std::optional<Packing> spread_out(const Packing& packing, const Packing& seated, std::vector<Whole> parts) const;
   std::optional<Binding> seat_apart(Packing& packing, std::vector<Whole> parts) const;
   std::optional<Binding> seat_anyhow(Packing& packing, const Gang& gang, int index);
   std::optional<Binding> no_room(const Packing& packing, const Gang& gang);
@@ -46,6 +54,7 @@ class GangSeater {
   const Rooms& rooms_;
   const PackStyle& style_;
   size_t cells_max_;
+  bool heed_;
   std::map<std::vector<double>, int64_t> without_room_;  // by size of a bundle: the fewest that found none
 };
 

@@ -116,13 +116,19 @@ size_t Packing::most_promising(const std::vector<Trial>& trials) {
   return best;
 }
 
+// Types of a lower priority get what those of a higher one cannot hold, or no longer have nodes for.
+void Packing::fill_from(const Depot& depot, const PackStyle& style) {
+  for (const int64_t priority : supply.priorities()) fill_with(priority, depot, style);
+}
+
 // Again and again the type whose next node would be used best. A type is tried anew only when its last trial says that
 // it could be the best one; most of the time that is the one that was just taken.
 //
 // Types that the depot does not have change nothing for the others. So when all that was opened comes back as fresh
 // nodes, they are filled in the same order with the same bundles, and nothing is opened again.
-void Packing::fill_from(const Depot& depot, const PackStyle& style) {
+void Packing::fill_with(int64_t priority, const Depot& depot, const PackStyle& style) {
   std::vector<Trial> trials(supply.types());
+  for (size_t type = 0; type < trials.size(); ++type) trials[type].out = supply.type(type).priority != priority;
   PackNode node{.origin = PackNode::Origin::kOpened};
   while (stock.left() > 0) {
     const size_t type = most_promising(trials);

@@ -81,6 +81,7 @@ class Packing {
   void fill_used();
   void fill_fresh(const PackStyle& style);
   void fill_from(const Depot& depot, const PackStyle& style);
+  void fill_with(int64_t priority, const Depot& depot, const PackStyle& style);
   static size_t most_promising(const std::vector<Trial>& trials);
 
   const Rooms* rooms_;

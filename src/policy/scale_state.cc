@@ -19,6 +19,7 @@ constexpr int64_t kNodesMax = 10'000'000;
 constexpr int64_t kLaunchingMax = 200'000;  // of one entry
 constexpr int64_t kBundlesMax = 1'000'000'000;
 constexpr double kDollarsMax = 1e9;
+constexpr double kPriorityMax = 1e6;
 constexpr double kSecondsMax = 3.2e9;    // a century
 constexpr int64_t kListedMax = 100'000;  // unfulfilled bundles one by one; more are run-length encoded
 
@@ -125,6 +126,52 @@ class StateFields {
   std::vector<std::string> known_;
 };
 
+// Fields that are there twice: of two numbers, one would be read over.
+class KeyWatch {
+ public:
+  explicit KeyWatch(const std::string& file) : file_(file) {}
+
+  bool see(json::parse_event_t event, const json& parsed) {
+    if (event == json::parse_event_t::object_start) {
+      levels_.emplace_back();
+    } else if (event == json::parse_event_t::object_end) {
+      levels_.pop_back();
+    } else if (event == json::parse_event_t::key) {
+      const std::string& key = parsed.get_ref<const std::string&>();
+      if (!levels_.back().insert(key).second) throw twice(key);
+      last_.resize(levels_.size());
+      last_.back() = key;
+    }
+    return true;
+  }
+
+ private:
+  Error twice(const std::string& key) const {
+    std::string path;
+    for (size_t at = 0; at + 1 < levels_.size() && at < last_.size(); ++at) path += last_[at] + ".";
+    return Error(ErrorCode::kUsage, fmt::format("{}{} is there twice", path, key), file_, "leave one of them out");
+  }
+
+  const std::string& file_;
+  std::vector<std::set<std::string>> levels_;
+  std::vector<std::string> last_;  // the field of each level that is being read
+};
+
+// "[json.exception.parse_error.101] parse error at line 1, column 19: syntax error ...": for people, with its place.
+Error not_json(std::string_view what, const std::string& file) {
+  if (const size_t end = what.find("] "); what.starts_with('[') && end != std::string_view::npos)
+    what.remove_prefix(end + 2);
+  std::string where = file;
+  constexpr std::string_view kBegin = "parse error at line ";
+  const size_t comma = what.find(", column "), colon = what.find(": ");
+  if (what.starts_with(kBegin) && comma < colon && colon != std::string_view::npos) {
+    where += fmt::format(":{}:{}", what.substr(kBegin.size(), comma - kBegin.size()),
+                         what.substr(comma + 9, colon - comma - 9));
+    what.remove_prefix(colon + 2);
+  }
+  return Error(ErrorCode::kUsage, fmt::format("the state is not JSON: {}", what), std::move(where));
+}
+
 class StateReader {
  public:
   explicit StateReader(const std::string& file) : file_(file) {}
@@ -175,6 +222,12 @@ class StateReader {
     const int absent = name == input_.head_type ? 0 : input_.max_workers;
     type.max_workers = static_cast<int>(fields.integer("max_workers", absent));
     type.price_per_hour = fields.number("price_per_hour", kDollarsMax);
+    if (const json* const priority = fields.find("priority")) {
+      const double number = priority->is_number() ? priority->get<double>() : std::nan("");
+      if (!(std::abs(number) <= kPriorityMax) || number != std::floor(number))
+        throw fields.bad("priority", fmt::format("expected a whole number from -{0:g} to {0:g}", kPriorityMax));
+      type.priority = static_cast<int64_t>(number);
+    }
     fields.find("node_config");  // Ray's: what the provider is told
     if (const json* const offerings = fields.find("offerings")) {
       if (!offerings->is_array()) throw fields.bad("offerings", "expected a list");
@@ -267,12 +320,18 @@ class StateReader {
     if (!list->is_array()) throw fields.bad(field, "expected a list of bundles");
     out.reserve(list->size());
     for (const json& one : *list) {
-      if (!one.is_array()) {
-        out.push_back({fields.resources(field, one), 1});
-      } else if (one.size() == 2) {
-        out.push_back({fields.resources(field, one[0]), fields.integer_of(field, one[1], kBundlesMax)});
-      } else {
-        throw fields.bad(field, "expected a bundle or [bundle, count]");
+      try {
+        if (!one.is_array()) {
+          out.push_back({fields.resources("", one), 1});
+        } else if (one.size() == 2) {
+          out.push_back({fields.resources("", one[0]), fields.integer_of("", one[1], kBundlesMax)});
+        } else {
+          throw fields.bad("", "expected a bundle or [bundle, count]");
+        }
+      } catch (const Error& error) {  // the place is put together only when it is needed: there may be 100,000
+        const std::string_view what = error.message;
+        const size_t colon = what.find(": ");
+        throw fields.bad(fmt::format("{}[{}]", field, out.size()), what.substr(colon + 2), error.hint);
       }
     }
     return out;
@@ -349,11 +408,15 @@ ordered_json reason_json(const ScaleReason& reason) {
 }  // namespace
 
 ScaleInput read_scale_state(std::string_view text, const std::string& file) {
+  if (trim(text).empty())
+    throw Error(ErrorCode::kUsage, "the state is empty", file, "see 'The state' in docs/autoscaler.md");
+  KeyWatch keys(file);
   json document;
   try {
-    document = json::parse(text);
+    document =
+        json::parse(text, [&](int, json::parse_event_t event, const json& parsed) { return keys.see(event, parsed); });
   } catch (const json::exception& error) {
-    throw Error(ErrorCode::kUsage, fmt::format("the state is not JSON: {}", error.what()), file);
+    throw not_json(error.what(), file);
   }
   return StateReader(file).read(document);
 }

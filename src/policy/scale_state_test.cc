@@ -95,10 +95,16 @@ TEST(ScaleState, WrongValuesAreErrorsThatNameTheField) {
   EXPECT_EQ(with("/max_workers", -1).message, "max_workers: expected a whole number from 0 to 10000000");
   EXPECT_EQ(with("/max_workers", 1.5).message, "max_workers: expected a whole number from 0 to 10000000");
   EXPECT_EQ(with("/upscaling_speed", "fast").message, "upscaling_speed: expected a number from 0 to 1e+12");
-  EXPECT_EQ(with("/demands", {{{"CPU", "x"}}}).message, "demands: the amount of 'CPU' must be a number");
+  EXPECT_EQ(with("/demands", {{{"CPU", "x"}}}).message, "demands[0]: the amount of 'CPU' must be a number");
   EXPECT_EQ(with("/demands", {{{"gpu", 1}}}).hint, "write GPU");
   EXPECT_EQ(with("/demands", json::array({json::array({1, 2, 3})})).message,
-            "demands: expected a bundle or [bundle, count]");
+            "demands[0]: expected a bundle or [bundle, count]");
+  EXPECT_EQ(with("/demands", json::array({{{"CPU", 1}}, json::array({{{"CPU", 1}}, -1})})).message,
+            "demands[1]: expected a whole number from 0 to 1000000000");
+  EXPECT_EQ(with("/gangs", {{{"bundles", {{{"CPU", 1}}, 7}}}}).message,
+            "gangs[0].bundles[1]: resources must be a mapping of names to amounts");
+  EXPECT_EQ(with("/node_types/m/priority", 1e300).message,
+            "node_types.m.priority: expected a whole number from -1e+06 to 1e+06");
   EXPECT_EQ(with("/launching_nodes", {{"n", 1}}).message, "launching_nodes.n: the node type 'n' is unknown");
   EXPECT_EQ(with("/gangs", {{{"strategy", "STRICT"}}}).message, "gangs[0].strategy: 'STRICT' is unknown");
   EXPECT_EQ(with("/node_types/m/resources", {{"CPU", -1}}).message,
@@ -108,7 +114,31 @@ TEST(ScaleState, WrongValuesAreErrorsThatNameTheField) {
   EXPECT_EQ(with("/head_node_type", "n").message, "head_node_type: the node type 'n' is unknown");
   EXPECT_EQ(refused(json::array()).message, "the state: expected an object");
   EXPECT_EQ(refused(json::object()).message, "the state: node_types is missing");
-  EXPECT_THROW(read_scale_state("{", "s.json"), Error);
+}
+
+TEST(ScaleState, WhatIsNoJsonIsRefusedWithItsPlace) {
+  const auto refused_text = [](const std::string& text) {
+    try {
+      read_scale_state(text, "s.json");
+    } catch (const Error& error) {
+      return error;
+    }
+    return Error(ErrorCode::kFailed, "it was taken");
+  };
+  EXPECT_EQ(refused_text("").message, "the state is empty");
+  EXPECT_EQ(refused_text(" \n").message, "the state is empty");
+  const Error cut = refused_text("{\n \"node_types\": {");
+  EXPECT_EQ(cut.where, "s.json:2:17");
+  EXPECT_EQ(cut.message.find("json.exception"), std::string::npos) << cut.message;
+  EXPECT_EQ(refused_text("{\"upscaling_speed\": NaN}").where, "s.json:1:21");
+  EXPECT_NE(refused_text("{\"upscaling_speed\": 1e999}").message.find("number overflow"), std::string::npos);
+  EXPECT_EQ(refused_text(std::string(100'000, '[')).code, ErrorCode::kUsage);
+  // Of two values one would be read over.
+  EXPECT_EQ(refused_text(R"({"max_workers": 1, "max_workers": 2})").message, "max_workers is there twice");
+  EXPECT_EQ(refused_text(R"({"node_types": {"m": {"resources": {"CPU": 1}}, "m": {}}})").message,
+            "node_types.m is there twice");
+  EXPECT_EQ(refused_text(R"({"node_types": {"m": {"resources": {"CPU": 1, "CPU": 2}}}})").message,
+            "node_types.m.resources.CPU is there twice");
 }
 
 TEST(ScaleState, LegacyWordsMakeALegacyCluster) {

@@ -63,7 +63,12 @@ double estimated_price(const Resources& resources) {
 }
 
 Supply::Supply(const ScaleInput& input) : input_(&input) {
-  for (const auto& [name, spec] : input.types) types_.push_back(make_type(name, spec));
+  for (const auto& [name, spec] : input.types) {
+    types_.push_back(make_type(name, spec));
+    priorities_.push_back(spec.priority);
+  }
+  std::sort(priorities_.begin(), priorities_.end(), std::greater());
+  priorities_.erase(std::unique(priorities_.begin(), priorities_.end()), priorities_.end());
   for (const ScaleNode& node : input.nodes) count(node.type, node.zone, node.market, 1, node.head);
   for (const ScaleFull& one : input.full) count(one.type, one.zone, one.market, one.count, false);
   for (const ScaleLaunching& one : input.launching) count(one.type, one.zone, one.market, one.count, false);
@@ -126,6 +131,8 @@ double Supply::price_of(const std::string& name, const std::string& zone, Market
   }
   return types_[*type].list_price * (market == Market::kSpot ? kSpotShare : 1);
 }
+
+int Supply::launches_max() const { return std::min(input_->max_workers, kLaunchesMax); }
 
 ScaleLimit Supply::against(const Type& type, const Option& option) const {
   if (option.refused != ScaleLimit::kNone) return option.refused;

@@ -21,6 +21,7 @@ class Supply {
   const std::string& name(size_t type) const { return *types_[type].name; }
   const ScaleType& type(size_t type) const { return *types_[type].spec; }
   std::optional<size_t> find(const std::string& name) const;
+  const std::vector<int64_t>& priorities() const { return priorities_; }  // of the types, the highest first
 
   // Of the next node of this type; nullopt when none can be had.
   std::optional<double> price(size_t type) const;
@@ -42,7 +43,7 @@ class Supply {
   double price_of(size_t type, size_t index) const { return types_[type].options[index].price; }
   bool estimated(size_t type, size_t index) const { return types_[type].options[index].estimated; }
 
-  int workers_max() const { return input_->max_workers; }
+  int launches_max() const;                 // in one decision
   int workers() const { return workers_; }  // there, coming and opened
   int workers(size_t type) const { return types_[type].workers; }
   double cost() const { return cost_; }  // per hour, of the same and the head
@@ -73,6 +74,7 @@ class Supply {
 
   const ScaleInput* input_;
   std::vector<Type> types_;  // by name
+  std::vector<int64_t> priorities_;
   int workers_ = 0;
   int opened_ = 0;
   int on_demand_ = 0;

@@ -239,6 +239,92 @@ TEST(ScaleGangs, PackMayUseSeveralNodes) {
   EXPECT_EQ(launched(input), (Counts{{"large", 2}, {"small", 2}}));
 }
 
+// How many bundles of the first gang each node has, whatever node that is.
+std::vector<int64_t> heaps(const ScalePlan& plan) {
+  std::map<std::tuple<Placement::On, size_t, int>, int64_t> on;
+  for (const Placement& one : plan.placements) {
+    if (one.gang == 0) on[{one.on, one.index, one.ordinal}] += one.count;
+  }
+  std::vector<int64_t> out;
+  for (const auto& [node, count] : on) out.push_back(count);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+TEST(ScaleGangs, PackWishesForOneNodeAndSpreadForManyAtTheSameCost) {
+  ScaleInput input = three_types();  // a large one costs as much as the eight small ones that have as many CPUs
+  input.gangs = {{.strategy = GangStrategy::kPack, .bundles = {{cpu(2), 8}}}};
+  EXPECT_EQ(launched(input), (Counts{{"large", 1}}));
+  EXPECT_EQ(heaps(judged(input)), (std::vector<int64_t>{8}));
+  input.gangs[0].strategy = GangStrategy::kSpread;
+  EXPECT_EQ(launched(input), (Counts{{"small", 8}}));
+  EXPECT_EQ(heaps(judged(input)), (std::vector<int64_t>(8, 1)));
+}
+
+TEST(ScaleGangs, AWishIsWorthNoMoney) {
+  ScaleInput input = three_types();
+  input.types["large"].price_per_hour = 0.9;
+  input.gangs = {{.strategy = GangStrategy::kPack, .bundles = {{cpu(2), 8}}}};
+  EXPECT_EQ(launched(input), (Counts{{"small", 8}}));
+  input.types["large"].price_per_hour = 0.7;
+  input.gangs[0].strategy = GangStrategy::kSpread;
+  EXPECT_EQ(launched(input), (Counts{{"large", 1}}));
+  // Two of the dearer kind are needed anyway: then half of the bundles go to each.
+  input.gangs[0].bundles = {{cpu(5), 4}};
+  EXPECT_EQ(launched(input), (Counts{{"large", 2}}));
+  EXPECT_EQ(heaps(judged(input)), (std::vector<int64_t>{2, 2}));
+}
+
+TEST(ScaleGangs, WishesAreHeededOnNodesThatAreThere) {
+  ScaleInput input = three_types();
+  input.nodes = {worker("a", "small", cpu(1)), worker("b", "small", cpu(1)), worker("c", "large", cpu(3)),
+                 worker("d", "large", {}, 10min)};
+  input.gangs = {{.strategy = GangStrategy::kPack, .bundles = {{cpu(1), 3}}}};
+  ScalePlan plan = judged(input);
+  EXPECT_EQ(heaps(plan), (std::vector<int64_t>{3}));
+  EXPECT_TRUE(plan.launches.empty());
+  EXPECT_EQ(removed(plan), (std::vector<std::string>{"d"}));  // c has the room
+  input.gangs[0].strategy = GangStrategy::kSpread;
+  plan = judged(input);
+  EXPECT_EQ(heaps(plan), (std::vector<int64_t>{1, 1, 1}));
+  EXPECT_TRUE(plan.launches.empty());
+  // More than there are nodes: as even as they can be, and nothing is launched for it.
+  input.gangs[0].bundles = {{cpu(1), 6}};
+  plan = judged(input);
+  EXPECT_TRUE(plan.launches.empty());
+  EXPECT_EQ(heaps(plan), (std::vector<int64_t>{1, 1, 2, 2}));
+}
+
+TEST(ScaleGangs, OneLargerThanAllNodesFailsAtOnce) {
+  ScaleInput input = three_types();
+  input.max_workers = 10'000'000;
+  for (auto& [name, type] : input.types) type.max_workers = 10'000'000;
+  for (const GangStrategy strategy : {GangStrategy::kStrictSpread, GangStrategy::kSpread, GangStrategy::kPack}) {
+    input.gangs = {{.strategy = strategy, .bundles = {{cpu(1), 1'000'000'000}}}};
+    EXPECT_EQ(waiting(plan_scale(input)), 1'000'000'000) << to_string(strategy);
+  }
+}
+
+TEST(ScalePriority, GoesBeforeThePrice) {
+  ScaleInput input = three_types();
+  input.demands = {{cpu(2), 3}};
+  EXPECT_EQ(launched(input), (Counts{{"small", 3}}));
+  input.types["gpu"].priority = 5;
+  input.types["large"].priority = -1;
+  EXPECT_EQ(launched(input), (Counts{{"gpu", 1}}));
+  const ScalePlan plan = judged(input);
+  const ScaleReason* reason = reason_for(plan, ScaleReason::Kind::kLaunch, "gpu");
+  ASSERT_NE(reason, nullptr);
+  EXPECT_TRUE(says(reason->against, ScaleLimit::kDearer, "small: its priority 0 is below 5 of gpu"));
+  // What it cannot hold, or has no nodes for, goes to the next.
+  input.types["gpu"].max_workers = 1;
+  input.demands = {{cpu(8), 1}, {cpu(2), 2}, {cpu(10), 1}};
+  EXPECT_EQ(launched(input), (Counts{{"gpu", 1}, {"large", 1}, {"small", 2}}));
+  input.demands = {};
+  input.gangs = {{.strategy = GangStrategy::kStrictSpread, .bundles = {{cpu(1), 2}}}};
+  EXPECT_EQ(launched(input), (Counts{{"gpu", 1}, {"small", 1}}));
+}
+
 TEST(ScaleRequests, CountWhatNodesCanHoldNotWhatIsFree) {
   ScaleInput input = three_types();
   input.nodes = {worker("n1", "large", cpu(0))};

@@ -35,6 +35,8 @@ std::string_view to_string(GangStrategy strategy) {
       return "STRICT_PACK";
     case GangStrategy::kStrictSpread:
       return "STRICT_SPREAD";
+    case GangStrategy::kAnywhere:
+      return "ANYWHERE";
   }
   return "";
 }

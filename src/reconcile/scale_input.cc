@@ -245,6 +245,7 @@ void InputMaker::add_types() {
     out.resources = resources_of(state_, type);
     out.min_workers = type.min_workers;
     out.max_workers = type.max_workers;
+    out.priority = type.priority;
     if (name == usual && starting && !input_.legacy)
       out.min_workers = std::min(type.max_workers, std::max(type.min_workers, scaling.initial_workers));
     // Nobody knows what such a machine has before one has joined.

@@ -42,6 +42,7 @@ struct Outcome {
   std::string fidelity;
   Duration duration{};  // of the scenario
   Duration simulated{};
+  Duration last_end{};  // when the last job ended
   uint64_t events = 0;  // of the simulator
   uint64_t hash = 0;
 

@@ -160,6 +160,7 @@ void Reader::after(const Record& record) {
     if (it == jobs_.end()) return;
     it->second.ended = true;
     it->second.succeeded = ended->result == cluster::JobResult::kSucceeded;
+    past_.measured.last_end = at();
     past_.measured.succeeded += it->second.succeeded ? 1 : 0;
     past_.measured.failed += ended->result == cluster::JobResult::kFailed ? 1 : 0;
     past_.measured.stopped += ended->result == cluster::JobResult::kStopped ? 1 : 0;
@@ -222,11 +223,12 @@ Past Reader::finish() {
   past_.measured.simulated = past_.measured.duration = at();
   Scenario& scenario = past_.scenario;
   scenario.name = past_.measured.scenario = "your history";
-  scenario.duration = std::max<Duration>(at(), 1min);
+  scenario.duration = std::max<Duration>(at(), 1s);
   scenario.spec = read_cluster_spec(scenario.cluster_text, scenario.cluster_file);
   scenario.fidelity = scenario.spec.max_workers <= kRealNodesMax ? Fidelity::kReal : Fidelity::kLight;
   if (!boots_.empty()) {
     std::ranges::sort(boots_);
+    scenario.cloud.call = Span{1ms, 2ms};  // it is a part of what was measured
     scenario.cloud.boot = Span{seconds(boots_[boots_.size() / 10]), seconds(boots_[boots_.size() * 9 / 10])};
   }
   past_.assumptions = fmt::format(
@@ -262,21 +264,26 @@ std::string changed_file(const std::string& text, const std::string& file, std::
   for (size_t i = 0; i < path.size(); ++i) {
     if (!at->is_object()) {
       throw Error(ErrorCode::kUsage,
-                  fmt::format("'{}' cannot be set: '{}' is not a mapping", parts->first, path[i - 1]), file,
-                  "see 'rubato config show' for the file's keys");
+                  fmt::format("'{}' cannot be set: '{}' is not a mapping", parts->first, path[i - 1]),
+                  fmt::format("--change {}", change), "see 'rubato config show' for the file's keys");
     }
     if (i + 1 < path.size() && !at->contains(std::string(path[i]))) {
       std::vector<std::string> keys;
       for (const auto& [key, value] : at->items()) keys.push_back(key);
       const auto near = nearest(path[i], keys);
-      throw Error(ErrorCode::kUsage, fmt::format("the cluster file has no '{}'", path[i]), file,
+      throw Error(ErrorCode::kUsage, fmt::format("the cluster file has no '{}'", path[i]),
+                  fmt::format("--change {}", change),
                   near ? fmt::format("did you mean {}?", *near) : "see 'rubato config show' for the file's keys");
     }
     at = &(*at)[std::string(path[i])];
   }
   *at = value_of(Yaml::parse(parts->second, "--change"));
   const std::string changed = yaml_text(document);
-  (void)read_cluster_spec(changed, file);  // throws for what is no cluster file any more
+  try {
+    (void)read_cluster_spec(changed, file);
+  } catch (const Error& error) {  // the line in a text that nobody has seen says nothing
+    throw Error(ErrorCode::kUsage, error.message, fmt::format("--change {}", change), error.hint);
+  }
   return changed;
 }
 

@@ -55,14 +55,6 @@ ordered_json sample_json(const Sample& sample) {
           {"gpus_used", sample.gpus_used}};
 }
 
-std::string jobs_text(const Outcome& o) {
-  std::string out = fmt::format("{} submitted: {} succeeded, {} failed", o.submitted, o.succeeded, o.failed);
-  if (o.stopped > 0) out += fmt::format(", {} stopped", o.stopped);
-  if (o.unfinished > o.infeasible) out += fmt::format(", {} not ended", o.unfinished - o.infeasible);
-  if (o.infeasible > 0) out += fmt::format(", {} can never fit", o.infeasible);
-  return out;
-}
-
 std::string utilisation_text(const Outcome& o) {
   std::string out = fmt::format("CPU {:.1f} %", 100 * o.cpu_utilisation);
   if (o.gpu_utilisation > 0) out += fmt::format(", GPU {:.1f} %", 100 * o.gpu_utilisation);
@@ -70,6 +62,14 @@ std::string utilisation_text(const Outcome& o) {
 }
 
 }  // namespace
+
+std::string jobs_text(const Outcome& o) {
+  std::string out = fmt::format("{} submitted: {} succeeded, {} failed", o.submitted, o.succeeded, o.failed);
+  if (o.stopped > 0) out += fmt::format(", {} stopped", o.stopped);
+  if (o.unfinished > o.infeasible) out += fmt::format(", {} not ended", o.unfinished - o.infeasible);
+  if (o.infeasible > 0) out += fmt::format(", {} can never fit", o.infeasible);
+  return out;
+}
 
 std::string text_report(const Outcome& o) {
   std::string out;
@@ -142,12 +142,16 @@ ordered_json json_report(const Outcome& o, bool samples) {
   return out;
 }
 
-std::string compare_report(const std::vector<std::pair<std::string, Outcome>>& columns) {
+std::vector<std::vector<std::string>> compare_table(const Columns& columns) {
   struct Row {
     std::string_view name;
     std::function<std::string(const Outcome&)> text;
   };
   const auto count = [](uint64_t value) { return std::to_string(value); };
+  // A journal does not say it.
+  const auto used = [](const Outcome& o, double part) {
+    return o.samples.empty() ? std::string("-") : fmt::format("{:.1f} %", 100 * part);
+  };
   const std::vector<Row> rows{
       {"jobs submitted", [&](const Outcome& o) { return count(o.submitted); }},
       {"jobs succeeded", [&](const Outcome& o) { return count(o.succeeded); }},
@@ -163,16 +167,24 @@ std::string compare_report(const std::vector<std::pair<std::string, Outcome>>& c
       {"nodes at most", [&](const Outcome& o) { return std::to_string(o.nodes_most); }},
       {"node-hours", [](const Outcome& o) { return fmt::format("{:.2f}", o.node_hours); }},
       {"cost", [](const Outcome& o) { return o.priced ? fmt::format("${:.2f}", o.cost) : std::string("-"); }},
-      {"CPU in use", [](const Outcome& o) { return fmt::format("{:.1f} %", 100 * o.cpu_utilisation); }},
-      {"GPU in use", [](const Outcome& o) { return fmt::format("{:.1f} %", 100 * o.gpu_utilisation); }},
-      {"all done after", [](const Outcome& o) { return format_duration(o.simulated); }},
+      {"CPU in use", [&](const Outcome& o) { return used(o, o.cpu_utilisation); }},
+      {"GPU in use", [&](const Outcome& o) { return used(o, o.gpu_utilisation); }},
+      {"last job ended after", [](const Outcome& o) { return format_duration(o.last_end); }},
   };
-  std::string out = fmt::format("{:<20}", "");
-  for (const auto& [name, outcome] : columns) out += fmt::format("{:>22}", name);
-  out += "\n";
+  std::vector<std::vector<std::string>> table(1, {""});
+  for (const auto& [name, outcome] : columns) table.front().push_back(name);
   for (const Row& row : rows) {
-    out += fmt::format("{:<20}", row.name);
-    for (const auto& [name, outcome] : columns) out += fmt::format("{:>22}", row.text(outcome));
+    table.emplace_back(1, std::string(row.name));
+    for (const auto& [name, outcome] : columns) table.back().push_back(row.text(outcome));
+  }
+  return table;
+}
+
+std::string compare_report(const Columns& columns) {
+  std::string out;
+  for (const std::vector<std::string>& row : compare_table(columns)) {
+    out += fmt::format("{:<22}", row.front());
+    for (size_t i = 1; i < row.size(); ++i) out += fmt::format("{:>22}", row[i]);
     out += "\n";
   }
   return out;
