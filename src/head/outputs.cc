@@ -26,13 +26,16 @@ uint64_t part_size(Files& files, const std::string& folder, const std::string& n
 }
 
 // Beside the loop. False: the bytes are others.
-bool unpack_output(Files& files, const std::string& target, const std::string& hash) {
+bool unpack_output(Files& files, const std::string& target, const std::string& hash, uint64_t content_bytes) {
   const std::string part = target + kPart;
   const std::string draft = target + kDraft;
   if (archive::hash_of_file(files, part) != hash) return false;
   files.remove_tree(draft);
   try {
-    archive::unpack(files, part, hash, draft, archive::kStreamLimits);
+    // No more than was said, for which there is room.
+    archive::TarLimits limits = archive::kStreamLimits;
+    limits.bytes_max = content_bytes;
+    archive::unpack(files, part, hash, draft, limits);
     files.sync_tree(draft);
     // A crash here costs nothing: the journal does not say yet that it is kept, and the part is still there.
     files.remove_tree(target);
@@ -112,18 +115,17 @@ Task<bool> OutputStore::finish(JobId job, NodeId node, std::string hash, uint64_
   const auto state = std::make_shared<Unpacking>(world_.clock.loop());
   unpacking_[key] = state;
   // Not of the caller: whoever comes next, when this connection has broken, must find it done.
-  scope_.spawn(unpack(key, state, std::move(hash)));
+  scope_.spawn(unpack(key, state, std::move(hash), content_bytes));
   while (!state->done) co_await state->ended.wait();
   if (state->error) throw Error(*state->error);
   co_return state->whole;
 }
 
-Task<void> OutputStore::unpack(Key key, std::shared_ptr<Unpacking> state, std::string hash) {
+Task<void> OutputStore::unpack(Key key, std::shared_ptr<Unpacking> state, std::string hash, uint64_t content_bytes) {
   try {
     const auto whole = std::make_shared<bool>(false);
-    std::function<void()> work = [&files = world_.files, target = place(key.first, key.second), hash, whole] {
-      *whole = unpack_output(files, target, hash);
-    };
+    std::function<void()> work = [&files = world_.files, target = place(key.first, key.second), hash, content_bytes,
+                                  whole] { *whole = unpack_output(files, target, hash, content_bytes); };
     co_await run_beside(offload_, std::move(work));
     state->whole = *whole;
     if (!state->whole) drop(key.first, key.second);

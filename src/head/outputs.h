@@ -57,7 +57,7 @@ class OutputStore {
   using Key = std::pair<JobId, NodeId>;
 
   std::string place(const JobId& job, const NodeId& node) const;
-  Task<void> unpack(Key key, std::shared_ptr<Unpacking> state, std::string hash);
+  Task<void> unpack(Key key, std::shared_ptr<Unpacking> state, std::string hash, uint64_t content_bytes);
   void check_room(uint64_t wanted);
   void drop(const JobId& job, const NodeId& node);
 

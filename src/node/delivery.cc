@@ -27,6 +27,8 @@ constexpr size_t kPartsAhead = 4;
 constexpr int kBeginnings = 3;
 constexpr Duration kPauseFirst = 500ms;
 constexpr Duration kPauseMax = 30s;
+// What the head has no room for is sent all over again.
+constexpr Duration kRefusedPauseMax = 300s;
 constexpr int kFruitlessMax = 5;
 
 enum class Outcome { kKept, kRefused, kBroken };
@@ -233,7 +235,8 @@ OutputSender::OutputSender(World& world, const NodeSettings& settings, std::func
 
 void OutputSender::follow(std::set<JobId> wanted) {
   std::erase_if(delivered_, [&](const JobId& job) { return !wanted.contains(job); });
-  if (wanted == wanted_) return;
+  // A head that says it again may have been away when it was tried last.
+  if (wanted == wanted_ && (refused_ || all_delivered())) return;
   wanted_ = std::move(wanted);
   changed_.notify();
 }
@@ -251,11 +254,12 @@ Task<void> OutputSender::run() {
     if (good) continue;
     // A word from the head may change it; else it is tried again.
     co_await changed_.wait_until(world_.clock.now() + pause);
-    pause = std::min(2 * pause, kPauseMax);
+    pause = std::min<Duration>(2 * pause, refused_ ? kRefusedPauseMax : kPauseMax);
   }
 }
 
 Task<bool> OutputSender::deliver_round() {
+  refused_ = false;
   DeliveryLink link(world_, settings_);
   const bool opened = co_await link.open();
   while (opened) {
@@ -264,6 +268,7 @@ Task<bool> OutputSender::deliver_round() {
     const JobId job = *next;
     const Outcome outcome = co_await link.deliver(job);
     if (outcome != Outcome::kKept) {
+      refused_ = outcome == Outcome::kRefused;
       link.words = fmt::format("the output of {}: {}", job.value, link.words);
       break;
     }

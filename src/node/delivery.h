@@ -46,6 +46,7 @@ class OutputSender {
   std::set<JobId> wanted_;
   std::set<JobId> delivered_;  // of `wanted_`; the head's next orders will not have them
   std::string last_words_;
+  bool refused_ = false;  // at the last try
   Event changed_;
 };
 

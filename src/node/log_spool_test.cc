@@ -66,6 +66,20 @@ TEST_F(Spool, GivesLinesOnceWithAllThatIsKnownOfThem) {
   EXPECT_TRUE(spool->take(100).empty());
 }
 
+TEST_F(Spool, KeepsTheNameOfWhoNumbersItsLines) {
+  EXPECT_EQ(spool->owner().value, "");
+  LogSpool first(
+      program.world(), "/node/spool/j-2", [] {}, 1, AgentId{"first"});
+  EXPECT_EQ(first.owner().value, "first");
+  const LogSpool next(
+      program.world(), "/node/spool/j-2", [] {}, 1, AgentId{"second"});
+  EXPECT_EQ(next.owner().value, "first") << "its numbers go on";
+  first.remove();
+  const LogSpool anew(
+      program.world(), "/node/spool/j-2", [] {}, 1, AgentId{"second"});
+  EXPECT_EQ(anew.owner().value, "second");
+}
+
 TEST_F(Spool, SendsAgainWhatWasNotAcknowledged) {
   for (int i = 1; i <= 10; ++i) spool->add(1, 0, false, std::to_string(i));
   EXPECT_EQ(take_all().size(), 10u);

@@ -218,6 +218,47 @@ TEST_F(NodeSetupTest, EndsWithNothingLeft) {
   finish_call(stop_node(ssh, ending()));
 }
 
+TEST_F(NodeSetupTest, WhatADeadAgentLeftIsDeliveredWhenItHasEnded) {
+  ASSERT_FALSE(set_up());
+  SshRunner ssh = runner();
+  const pid_t agent = std::stoi(node_file("daemon.pid"));
+  finish_call(salvage_node(ssh, ending()));
+  EXPECT_TRUE(os::eventually([&] { return !os::is_running(agent); }));
+  EXPECT_LT(calls().find("daemon --grace"), calls().find("agent --deliver --dir "));
+  EXPECT_NE(calls().find("agent --deliver --dir "), std::string::npos) << calls();
+  EXPECT_TRUE(std::filesystem::exists(home + "/.rubato/clusters/c/nodes/small-1")) << "that is stop_node's";
+  finish_call(stop_node(ssh, ending()));
+  finish_call(salvage_node(ssh, ending()));
+}
+
+TEST_F(NodeSetupTest, ProgramsThatNothingUsesGo) {
+  const std::string bin = home + "/.rubato/bin/";
+  std::filesystem::create_directories(bin);
+  const auto old = std::filesystem::file_time_type::clock::now() - std::chrono::hours(3);
+  for (const char* name : {"rubato-old", "rubato-linked", "rubato-young", "mine"}) {
+    std::ofstream(bin + name) << "x";
+    if (std::string_view(name) != "rubato-young") std::filesystem::last_write_time(bin + name, old);
+  }
+  const std::string other = home + "/.rubato/clusters/other/nodes/n-1";
+  std::filesystem::create_directories(other);
+  std::filesystem::create_symlink(bin + "rubato-linked", other + "/program");
+  ASSERT_FALSE(set_up());
+  EXPECT_FALSE(std::filesystem::exists(bin + "rubato-old"));
+  for (const char* name : {"rubato-linked", "rubato-young", "mine"})
+    EXPECT_TRUE(std::filesystem::exists(bin + name)) << name;
+
+  SshRunner ssh = runner();
+  finish_call(stop_node(ssh, ending()));
+  EXPECT_FALSE(std::filesystem::exists(home + "/.rubato/clusters/c")) << "nothing is in it";
+  EXPECT_TRUE(std::filesystem::exists(other + "/program"));
+  std::filesystem::remove_all(home + "/.rubato/clusters/other");
+  std::filesystem::remove(bin + "mine");
+  Command tidy;
+  tidy.script = tidy_script("");
+  EXPECT_TRUE(await(ssh.run(std::move(tidy))).ok());
+  EXPECT_FALSE(std::filesystem::exists(home + "/.rubato"));
+}
+
 TEST_F(NodeSetupTest, AMachineThatDoesNotAnswerIsTriedUntilTheDeadline) {
   stop_sshd();
   const std::optional<Error> error = set_up();

@@ -7,6 +7,7 @@
 #include "core/scope.h"
 #include "core/sha256.h"
 #include "core/text.h"
+#include "core/turns.h"
 
 namespace rubato::provider {
 
@@ -87,11 +88,12 @@ Task<std::string> RemoteBinary::hash() {
   const Busy busy(*this);
   const std::unique_ptr<Reader> reader = world_.files.open_read(program_);
   Sha256 hash;
+  Turns turns(world_.clock.loop());
   while (true) {
     const std::string bytes = reader->read(kPiece);
     if (bytes.empty()) break;
     hash.update(bytes);
-    co_await Sleep(world_.clock.loop(), world_.clock.now() + 1ns);
+    co_await turns.step();
   }
   hash_ = hash.hex();
   co_return hash_;
@@ -101,6 +103,7 @@ Task<void> RemoteBinary::pack_with_zstd(std::string path) {
   const std::unique_ptr<Reader> reader = world_.files.open_read(program_);
   const std::unique_ptr<Appender> file = world_.files.open_append(path);
   archive::ZstdEncoder encoder;
+  Turns turns(world_.clock.loop());
   while (true) {
     const std::string bytes = reader->read(kPiece);
     std::string packed;
@@ -111,7 +114,7 @@ Task<void> RemoteBinary::pack_with_zstd(std::string path) {
     }
     if (!packed.empty()) file->append(packed);
     if (bytes.empty()) co_return;
-    co_await Sleep(world_.clock.loop(), world_.clock.now() + 1ns);
+    co_await turns.step();
   }
 }
 
