@@ -9,7 +9,7 @@ declare -A groups=(
            libfmt-dev zlib1g-dev libzstd-dev libsqlite3-dev"
   [test]="libgtest-dev librapidcheck-dev python3 python3-torch python3-numpy etcd-server iproute2 iptables
           openssl procps tmux openssh-server openssh-client rsync zstd
-          docker.io busybox-static jq chromium chromium-driver fonts-dejavu-core python3-html5lib"
+          docker.io busybox-static jq zsh fish chromium chromium-driver fonts-dejavu-core python3-html5lib"
   [check]="libgtest-dev librapidcheck-dev python3 clang-19 libclang-rt-19-dev clang-format"
   [demo]="python3 python3-torch python3-numpy procps"
 )

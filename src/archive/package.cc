@@ -164,6 +164,7 @@ Package pack(Files& files, const std::string& folder, const std::string& package
   TreeOptions tree;
   tree.ignore_files = options.ignore_files;
   tree.only = options.only;
+  tree.needed = options.needed;
   return pack_tree(files, folder, package_file, tree, options);
 }
 

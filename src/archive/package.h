@@ -23,6 +23,7 @@ struct PackOptions {
   uint64_t entries_max = 200'000;
   bool ignore_files = true;       // obey .gitignore and .rubatoignore
   std::vector<std::string> only;  // as in TreeOptions: for a script that is submitted without its folder
+  std::string needed;             // as in TreeOptions: for the script itself
 };
 
 struct Package {

@@ -165,6 +165,32 @@ TEST_F(PackageTest, TakesOnlyWhatIsNamed) {
   }
 }
 
+TEST_F(PackageTest, TakesWhatIsNeededWhateverIgnoreFilesSay) {
+  file("in/.gitignore", "runs/\n*.tmp.py\n");
+  file("in/runs/new/train.py", "1");
+  file("in/runs/new/other.py", "2");
+  file("in/runs/old/train.py", "3");
+  file("in/lib.py", "4");
+  PackOptions options;
+  options.needed = "runs/new/train.py";
+  const Package package = pack_it("in", options);
+  const Tree tree = unpack_it(package.hash);
+  EXPECT_EQ(tree, (Tree{{".gitignore", "file:runs/\n*.tmp.py\n"},
+                        {"lib.py", "file:4"},
+                        {"runs", "folder"},
+                        {"runs/new", "folder"},
+                        {"runs/new/train.py", "file:1"}}));
+  EXPECT_EQ(package.left_out,
+            std::vector<std::string>{"'runs' is left out by an ignore file, but for 'runs/new/train.py'"});
+  file("in/a.tmp.py", "5");
+  file("in/b.tmp.py", "6");
+  options.needed = "a.tmp.py";
+  const Tree other = through(options);
+  EXPECT_TRUE(other.contains("a.tmp.py"));
+  EXPECT_FALSE(other.contains("b.tmp.py"));
+  EXPECT_FALSE(other.contains("runs"));
+}
+
 TEST_F(PackageTest, SaysWhatItCannotPack) {
   file("in/a");
   link("in/data", "/mnt/data");

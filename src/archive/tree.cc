@@ -46,7 +46,10 @@ TarEntry::Kind kind_of(Files::Entry::Kind kind) {
 }  // namespace
 
 TreeWalk::TreeWalk(Files& files, std::string folder, const TreeOptions& options)
-    : files_(files), folder_(std::move(folder)), ignore_files_(options.ignore_files) {
+    : files_(files),
+      folder_(std::move(folder)),
+      ignore_files_(options.ignore_files),
+      needed_(options.needed.empty() ? "" : chosen_path(options.needed)) {
   for (const std::string& path : options.only) only_.insert(chosen_path(path));
   missing_ = only_;
 }
@@ -69,10 +72,10 @@ void TreeWalk::read_ignore_files_above() {
   }
 }
 
-bool TreeWalk::enter(const std::string& path) {
+bool TreeWalk::enter(const std::string& path, bool left_out) {
   const std::string real = path.empty() ? folder_ : below(folder_, path);
   try {
-    levels_.push_back({path, files_.list(real), 0});
+    levels_.push_back({path, files_.list(real), 0, left_out});
   } catch (const Error& error) {
     if (error.code != ErrorCode::kNotFound) throw;
     return false;
@@ -113,7 +116,11 @@ bool TreeWalk::is_wanted(const std::string& path, bool is_folder) {
     case Choice::kInside:
       break;
   }
-  return !ignore_files_ || !ignore_.ignores(path, is_folder);
+  return !is_left_out(path, is_folder) || path == needed_ || (is_folder && needed_.starts_with(path + "/"));
+}
+
+bool TreeWalk::is_left_out(const std::string& path, bool is_folder) const {
+  return ignore_files_ && (levels_.back().left_out || ignore_.ignores(path, is_folder));
 }
 
 bool TreeWalk::can_be_packed(const std::string& path, const Files::Entry& entry) {
@@ -129,7 +136,7 @@ bool TreeWalk::can_be_packed(const std::string& path, const Files::Entry& entry)
 std::optional<TarEntry> TreeWalk::next() {
   if (!std::exchange(begun_, true)) {
     if (ignore_files_) read_ignore_files_above();
-    if (!enter("")) throw Error(ErrorCode::kNotFound, fmt::format("there is no folder '{}'", folder_), folder_);
+    if (!enter("", false)) throw Error(ErrorCode::kNotFound, fmt::format("there is no folder '{}'", folder_), folder_);
   }
   while (!levels_.empty()) {
     Level& level = levels_.back();
@@ -147,7 +154,12 @@ std::optional<TarEntry> TreeWalk::next() {
     found.size = entry.size;
     found.executable = entry.executable;
     found.target = std::move(entry.target);
-    if (found.kind == TarEntry::Kind::kFolder && !enter(found.path)) continue;
+    if (found.kind != TarEntry::Kind::kFolder) return found;
+    const bool left_out = choice(found.path) == Choice::kInside && is_left_out(found.path, true);
+    if (left_out && !levels_.back().left_out) {
+      left_out_.push_back(fmt::format("'{}' is left out by an ignore file, but for '{}'", found.path, needed_));
+    }
+    if (!enter(found.path, left_out)) continue;
     return found;
   }
   if (!missing_.empty()) {

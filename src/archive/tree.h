@@ -23,6 +23,8 @@ struct TreeOptions {
   // Only these, by their path in the folder, with all that is in them; their own names are taken even if an ignore
   // file says no. Empty: everything.
   std::vector<std::string> only;
+  // A file that comes along whatever ignore files say; of a folder that they leave out, nothing else does. Empty: none.
+  std::string needed;
 };
 
 class TreeWalk {
@@ -42,18 +44,21 @@ class TreeWalk {
     std::string path;  // from the root of the tree
     std::vector<Files::Entry> entries;
     size_t next = 0;
+    bool left_out = false;  // an ignore file says so; we are on the way to what is needed
   };
   enum class Choice { kNo, kWayThere, kNamed, kInside };
 
-  bool enter(const std::string& path);  // false: it is gone
+  bool enter(const std::string& path, bool left_out);  // false: it is gone
   void read_ignore_files_above();
   Choice choice(const std::string& path) const;
   bool is_wanted(const std::string& path, bool is_folder);
+  bool is_left_out(const std::string& path, bool is_folder) const;
   bool can_be_packed(const std::string& path, const Files::Entry& entry);
 
   Files& files_;
   const std::string folder_;
   const bool ignore_files_;
+  const std::string needed_;
   std::set<std::string> only_;
   std::set<std::string> missing_;  // of `only_`
   std::vector<Level> levels_;

@@ -47,7 +47,11 @@ const Command& up_table() {
                  .default_text = "60s; 30m on hosts of your own"},
                 json_flag(),
                 cluster_flag(),
+                {.name = "use-login-shells", .help = "run set-up commands with the person's profile (the default)"},
+                {.name = "use-normal-shells", .help = "run them without it"},
+                // Ray's; nothing is cached, and the commands' output is always in a log.
                 {.name = "no-config-cache", .help = "", .hidden = true},
+                {.name = "redirect-command-output", .help = "", .hidden = true},
                 {.name = "here", .hidden = true},
                 {.name = "files-hash", .kind = kTaken, .value = "HASH", .hidden = true},
                 {.name = "head-address", .kind = kTaken, .value = "ADDRESS", .hidden = true},

@@ -136,6 +136,16 @@ std::vector<std::string> worker_types(const ClusterFile& file) {
   return out;
 }
 
+ClusterText with_shells(ClusterText text, const ParsedCommand& parsed) {
+  const bool login = parsed.has("use-login-shells"), normal = parsed.has("use-normal-shells");
+  if (login && normal) {
+    throw Error(ErrorCode::kUsage, "--use-login-shells excludes --use-normal-shells", "", "drop one of them");
+  }
+  if (login == normal || login == text.file.commands.login_shells || text.file.provider.this_machine()) return text;
+  return changed(text, "login_shells", "login_shells", login ? "yes" : "no",
+                 login ? "--use-login-shells" : "--use-normal-shells");
+}
+
 }  // namespace
 
 std::string ClusterTarget::words() const { return typed && text ? text->path : place.name; }
@@ -177,7 +187,7 @@ ClusterText with_overrides(ClusterText text, const ParsedCommand& parsed) {
     }
     text = changed(text, path, "min_workers", value, "--min-workers");
   }
-  return text;
+  return with_shells(std::move(text), parsed);
 }
 
 std::string take_cluster_word(const ParsedCommand& parsed, std::vector<std::string>& words) {

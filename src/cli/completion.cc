@@ -21,14 +21,6 @@ std::vector<const Command*> shown_commands() {
 // "job" of "job show".
 std::string_view first_word(std::string_view name) { return name.substr(0, name.find(' ')); }
 
-std::string command_names() {
-  std::vector<std::string_view> names;
-  for (const Command* command : shown_commands()) {
-    if (names.empty() || names.back() != first_word(command->name)) names.push_back(first_word(command->name));
-  }
-  return join(names, " ");
-}
-
 // Words that need one more word, with those: {"job", "show"}.
 std::map<std::string_view, std::string> command_groups() {
   std::map<std::string_view, std::string> out;
@@ -39,6 +31,25 @@ std::map<std::string_view, std::string> command_groups() {
     words += (words.empty() ? "" : " ") + std::string(parts->second);
   }
   return out;
+}
+
+// Each first word once, with what it does; a group's, with its words.
+std::vector<std::pair<std::string_view, std::string>> first_words() {
+  const auto groups = command_groups();
+  std::vector<std::pair<std::string_view, std::string>> out;
+  for (const Command* command : shown_commands()) {
+    const std::string_view word = first_word(command->name);
+    if (!out.empty() && out.back().first == word) continue;
+    const auto group = groups.find(word);
+    out.emplace_back(word, group == groups.end() ? std::string(command->summary) : group->second);
+  }
+  return out;
+}
+
+std::string command_names() {
+  std::vector<std::string_view> names;
+  for (const auto& [word, about] : first_words()) names.push_back(word);
+  return join(names, " ");
 }
 
 std::string flag_names(const Command& command) {
@@ -136,8 +147,8 @@ std::string zsh_script() {
         "      command=\"{} $words[2]\"; shift words; (( CURRENT-- )) ;;\n",
         group, names, group);
   }
+  for (const auto& [word, about] : first_words()) list += fmt::format("    '{}:{}'\n", word, zsh_text(about));
   for (const Command* command : shown_commands()) {
-    list += fmt::format("    '{}:{}'\n", first_word(command->name), zsh_text(command->summary));
     cases += fmt::format("    '{}')\n      _arguments '--help[explain]' \\\n{}      ;;\n", command->name,
                          zsh_flags(*command));
   }
@@ -173,9 +184,10 @@ std::string fish_text(std::string_view text) {
 
 std::string fish_script() {
   std::string out = "# rubato completion fish\n";
+  for (const auto& [word, about] : first_words()) {
+    out += fmt::format("complete -c rubato -f -n __fish_use_subcommand -a {} -d '{}'\n", word, fish_text(about));
+  }
   for (const Command* command : shown_commands()) {
-    out += fmt::format("complete -c rubato -f -n __fish_use_subcommand -a {} -d '{}'\n", first_word(command->name),
-                       fish_text(command->summary));
     std::string seen = fmt::format("__fish_seen_subcommand_from {}", first_word(command->name));
     if (const auto parts = split_once(command->name, ' ')) {
       out += fmt::format("complete -c rubato -f -n '{}; and not __fish_seen_subcommand_from {}' -a {}\n", seen,

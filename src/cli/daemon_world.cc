@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "build_stamp.h"
+#include "os/exec.h"
 #include "os/secret.h"
 
 namespace rubato::cli {
@@ -41,6 +42,7 @@ DaemonWorld::DaemonWorld(const std::string& name)
       world{runtime, network, processes, files, console, random, machine},
       log([this](LogLevel, std::string_view line) { console.err(std::string(line) + "\n"); },
           [this] { return runtime.wall(); }) {
+  os::allow_many_open_files();
   log = log.with({{"who", name}});
 }
 

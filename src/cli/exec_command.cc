@@ -98,7 +98,7 @@ class HeadLine {
                       "use the remote port");
         }
       }
-      return remote->in_front({"bash", "-c", line});
+      return remote->in_front_here({"bash", "-c", line});
     }
     os::RealFiles files;
     provider::SshTarget way = target_of(files, target_.place, *target_.remote);
@@ -109,7 +109,7 @@ class HeadLine {
     options.forwards = forwards_;
     options.command = line;
     options.control_persist = kLaptopPersist;
-    const int code = remote->in_front(provider::ssh_argv(way, options));
+    const int code = remote->in_front(way, options);
     // ssh's own failure, or the command's: the machine tells, with the reason and the fix.
     if (code == 255) remote->connect(way);
     return code;

@@ -108,7 +108,10 @@ class FakeRemote final : public Remote {
   void disconnect_all(const std::string&) override {}
   ExternalHead make_external_head(const ClusterFile&, provider::ExternalSettings) override { return {}; }
   ExternalHead end_external_head(const ClusterFile&, provider::ExternalSettings) override { return {}; }
-  int in_front(const std::vector<std::string>& argv) override {
+  int in_front(const SshTarget& target, const provider::SshOptions& options) override {
+    return in_front_here(provider::ssh_argv(target, options));
+  }
+  int in_front_here(const std::vector<std::string>& argv) override {
     world_.in_front.push_back(argv);
     return world_.front_code;
   }
@@ -296,6 +299,20 @@ TEST(ClusterText, OverridesArePutWhereTheKeyStands) {
   for (const auto& [name, type] : none.file.types) EXPECT_EQ(type.min_workers, 0) << name << none.text;
   parsed.given["max-workers"].values = {"many"};
   EXPECT_EQ(usage_error([&] { with_overrides(text, parsed); }).code, ErrorCode::kUsage);
+}
+
+TEST(ClusterText, ShellsAreChosenOnTheCommandLineToo) {
+  ClusterText text;
+  text.path = "c.yaml";
+  text.text = kLab;
+  text.file = read_cluster_file(text.text, text.path);
+  ParsedCommand parsed;
+  parsed.given["use-login-shells"] = {};
+  EXPECT_EQ(with_overrides(text, parsed).text, text.text) << "that is so already";
+  parsed.given["use-normal-shells"] = {};
+  EXPECT_EQ(usage_error([&] { with_overrides(text, parsed); }).code, ErrorCode::kUsage);
+  parsed.given.erase("use-login-shells");
+  EXPECT_FALSE(with_overrides(text, parsed).file.commands.login_shells);
 }
 
 json node(const char* id, const char* phase, const char* step, const char* detail) {

@@ -13,6 +13,7 @@
 #include "os/processes.h"
 #include "os/runtime.h"
 #include "os/secret.h"
+#include "os/ssh_master.h"
 #include "provider/external_instances.h"
 #include "provider/remote_binary.h"
 #include "provider/ssh_runner.h"
@@ -243,12 +244,42 @@ class RealRemote final : public Remote {
     return head;
   }
 
-  int in_front(const std::vector<std::string>& argv) override {
-    const ExitStatus status = os::run_in_front(argv);
-    return status.signal != 0 ? 128 + status.signal : status.code;
+  int in_front(const SshTarget& target, const provider::SshOptions& options) override {
+    const bool plain = !options.tty && options.shell && options.forwards.empty() && !options.command.empty();
+    if (plain && !wants_more_of_ssh()) {
+      const auto status = os::run_over_master(provider::control_path(target), options.command, locale());
+      if (status) return code_of(*status);
+    }
+    return in_front_here(provider::ssh_argv(target, options));
   }
 
+  int in_front_here(const std::vector<std::string>& argv) override { return code_of(os::run_in_front(argv)); }
+
  private:
+  static int code_of(const ExitStatus& status) { return status.signal != 0 ? 128 + status.signal : status.code; }
+
+  // What a person's own configuration may ask of each session, and only ssh itself can do.
+  bool wants_more_of_ssh() const {
+    const auto home = env_.find("HOME");
+    if (home == env_.end()) return true;
+    const std::optional<std::string> text = os::RealFiles().read(home->second + "/.ssh/config");
+    if (!text) return false;
+    const std::string words = to_lower(*text);
+    for (const char* word : {"include", "match", "forward", "sendenv", "setenv", "remotecommand", "requesttty"}) {
+      if (words.find(word) != std::string::npos) return true;
+    }
+    return false;
+  }
+
+  // As ssh's configuration sends it by default nearly everywhere.
+  std::vector<std::string> locale() const {
+    std::vector<std::string> out;
+    for (const auto& [name, value] : env_) {
+      if (name == "LANG" || name.starts_with("LC_")) out.push_back(name + "=" + value);
+    }
+    return out;
+  }
+
   static bool is_connected(const SshTarget& target) {
     if (!os::RealFiles().exists(provider::control_path(target))) return false;
     return os::run_captured(provider::ssh_control_argv(target, "check", {}), "", kControlMax).status.ok();

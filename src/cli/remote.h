@@ -62,8 +62,10 @@ class Remote {
   // Every machine of the cluster that the program knows of here, the head's last; tells hosts and machines_stay.
   virtual ExternalHead end_external_head(const ClusterFile& file, provider::ExternalSettings settings) = 0;
 
-  // A program with our terminal, or what we have instead. Its exit code, as a shell tells it.
-  virtual int in_front(const std::vector<std::string>& argv) = 0;
+  // A command there with our terminal, or what we have instead. Its exit code, as a shell tells it; 255: ssh's own.
+  virtual int in_front(const provider::SshTarget& target, const provider::SshOptions& options) = 0;
+  // The same for a program on this machine.
+  virtual int in_front_here(const std::vector<std::string>& argv) = 0;
 };
 
 // A person who types commands does not wait for a new connection each time.

@@ -354,7 +354,7 @@ class RemoteUpper {
     provider::SshOptions options;
     options.tty = shell_.asks && !parsed_.has("json");
     options.command = "exec " + shell_join(words_there());
-    const int code = remote_->in_front(provider::ssh_argv(target_, options));
+    const int code = remote_->in_front(target_, options);
     if (parsed_.has("dry-run")) return code;
     if (code == kSshLost) {
       throw Error(ErrorCode::kUnavailable, fmt::format("the connection to {} was lost", target_.host), "",
@@ -479,7 +479,7 @@ class RemoteDowner {
     provider::SshOptions options;
     options.tty = shell_.asks;
     options.command = "exec " + shell_join(words);
-    const int code = remote_->in_front(provider::ssh_argv(way_, options));
+    const int code = remote_->in_front(way_, options);
     if (code == kSshLost) {
       throw Error(ErrorCode::kUnavailable, fmt::format("the connection to {} was lost", way_.host), "",
                   "run rubato down again");

@@ -167,7 +167,7 @@ class Syncer {
       const std::string parent =
           folder || target.ends_with('/') ? target : std::filesystem::path(target).parent_path().string();
       std::filesystem::create_directories(parent, error);
-      const int code = remote->in_front({"cp", "-a", "--", folder ? source + "/." : source, target});
+      const int code = remote->in_front_here({"cp", "-a", "--", folder ? source + "/." : source, target});
       if (code != 0) return code;
       shell_.err(fmt::format("this machine: {} -> {}\n", source, target));
     }

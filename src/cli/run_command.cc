@@ -3,6 +3,7 @@
 #include "agent/launcher.h"
 #include "core/text.h"
 #include "os/etcd_store.h"
+#include "os/exec.h"
 #include "os/files.h"
 #include "os/machine.h"
 #include "os/network.h"
@@ -45,6 +46,7 @@ bool is_old_torch(const std::optional<std::string>& version) {
 
 int run_command(const LaunchSpec& wanted) {
   LaunchSpec spec = wanted;
+  os::allow_many_open_files();
   const os::EnvironmentMap environment = os::read_environment();
   const MachineFacts machine = os::read_machine_facts(environment);
   int code = 0;

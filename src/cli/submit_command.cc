@@ -73,6 +73,7 @@ archive::Package pack_perhaps(Files& files, const SubmitSource& source, const st
   archive::PackOptions options;
   options.size_max = kSmallBytes;
   options.entries_max = kSmallEntries;
+  options.needed = source.alone;
   try {
     return archive::pack(files, source.path, file, options);
   } catch (const Error& error) {
@@ -87,8 +88,11 @@ archive::Package pack_perhaps(Files& files, const SubmitSource& source, const st
 
 archive::Package make_package(Files& files, const SubmitSource& source, const std::string& file, const Shell& shell) {
   switch (source.kind) {
-    case SubmitSource::Kind::kFolder:
-      return archive::pack(files, source.path, file);
+    case SubmitSource::Kind::kFolder: {
+      archive::PackOptions options;
+      options.needed = source.alone;
+      return archive::pack(files, source.path, file, options);
+    }
     case SubmitSource::Kind::kPerhaps:
       return pack_perhaps(files, source, file, shell);
     case SubmitSource::Kind::kArchive:

@@ -227,7 +227,7 @@ class SubmitReader {
   void take_folder(const std::string& folder, const std::string& alone) {
     using Kind = SubmitSource::Kind;
     if (parsed_.has("working-dir") || working_) {
-      out_.source = {Kind::kFolder, folder, ""};
+      out_.source = {Kind::kFolder, folder, alone};
     } else if (is_too_wide(view_, folder)) {
       out_.source = alone.empty() ? SubmitSource{} : SubmitSource{Kind::kPerhaps, folder, alone};
     } else {

@@ -82,7 +82,7 @@ void check_this_machine(const ConfigSection& top, const ClusterFile& file, Findi
   for (const std::string& path : top.paths()) {
     const std::string_view section = std::string_view(path).substr(0, path.find('.'));
     const bool elsewhere = section == "auth" || section == "docker" || section == "files" || section == "setup" ||
-                           section == "start" || section == "head_type";
+                           section == "start" || section == "head_type" || section == "login_shells";
     const auto* given = top.find(path);
     if (!elsewhere || given == nullptr || is_empty(given->value)) continue;
     findings.error(given->key, fmt::format("\"{}\" has no meaning for nodes on this machine", given->row->path),
@@ -146,6 +146,7 @@ NodeCommands commands_for(const ClusterFile& file, const std::string& type, bool
   NodeCommands out;
   out.host = found->second.setup_host.value_or(commands.setup_host);
   out.start = head ? commands.start_head : commands.start_worker;
+  out.login_shells = commands.login_shells;
   if (!head && found->second.setup_worker) {
     out.setup = *found->second.setup_worker;
     return out;

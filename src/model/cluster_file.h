@@ -113,6 +113,7 @@ struct FilesConfig {
 struct CommandsConfig {
   std::vector<std::string> setup_host, setup_all, setup_head, setup_worker;
   StartCommands start_head, start_worker;
+  bool login_shells = true;  // what a person's profile sets is there for them
   bool operator==(const CommandsConfig&) const = default;
 };
 
@@ -156,6 +157,7 @@ ClusterFile read_cluster_file(std::string_view text, const std::string& file);
 struct NodeCommands {
   std::vector<std::string> host, setup;
   StartCommands start;
+  bool login_shells = true;
   bool operator==(const NodeCommands&) const = default;
 };
 NodeCommands commands_for(const ClusterFile& file, const std::string& type, bool head);

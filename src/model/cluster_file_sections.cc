@@ -114,6 +114,7 @@ void read_commands(const ConfigSection& top, ClusterFile& out) {
   take(out.commands.setup_all, top.texts("setup.all"));
   take(out.commands.setup_head, top.texts("setup.head"));
   take(out.commands.setup_worker, top.texts("setup.worker"));
+  take(out.commands.login_shells, top.flag("login_shells"));
   read_start(top, "start.head", "start.head_after", out.commands.start_head);
   read_start(top, "start.worker", "start.worker_after", out.commands.start_worker);
 }

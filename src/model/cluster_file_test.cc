@@ -95,7 +95,13 @@ TEST(ClusterFile, CommandsForEachNode) {
   EXPECT_EQ(commands_for(file, "b", false).host, Words{"bi"});
   EXPECT_EQ(commands_for(file, "a", true).start.before, Words{"mine"});
   EXPECT_EQ(commands_for(file, "a", true).start.after, Words{"later"});
+  EXPECT_TRUE(commands_for(file, "a", true).login_shells);
   EXPECT_EQ(said(file, Severity::kNote), Words{"6:1 Rubato's agent starts instead of: ray stop | ray start --head"});
+}
+
+TEST(ClusterFile, CommandsMayDoWithoutTheProfile) {
+  const ClusterFile file = fine("provider: {type: aws}\nlogin_shells: no\navailable_node_types:\n  a: {}\n");
+  EXPECT_FALSE(commands_for(file, "a", false).login_shells);
 }
 
 TEST(ClusterFile, JobsHaveDefaults) {

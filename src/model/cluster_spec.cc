@@ -99,6 +99,7 @@ std::string runtime_of(const ClusterFile& file, const std::string& type, bool he
   const NodeCommands commands = commands_for(file, type, head);
   add_all(hash, commands.host);
   add_all(hash, commands.setup);
+  if (!commands.login_shells) hash.add("normal shells");
   if (const auto container = container_for(file, type, head)) {
     hash.add(container->image);
     hash.add(container->name);

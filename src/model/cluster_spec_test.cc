@@ -201,6 +201,7 @@ TEST(ClusterSpec, HashesSayWhatAChangeTouches) {
   };
   EXPECT_EQ(hashes(kHosts + std::string("max_workers: 1\n")), std::pair(false, false));
   EXPECT_EQ(hashes(kHosts + std::string("worker_setup_commands: [echo c]\n")), std::pair(false, true));
+  EXPECT_EQ(hashes(kHosts + std::string("login_shells: no\n")), std::pair(false, true));
   EXPECT_EQ(hashes(kHosts, "other contents"), std::pair(false, true));
   EXPECT_EQ(hashes(kHosts + std::string("auth: {ssh_user: somebody}\n")), std::pair(true, false));
 }

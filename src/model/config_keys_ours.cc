@@ -89,6 +89,7 @@ std::vector<ConfigKey> machine_rows() {
       {"setup.all", kCommands, "[]", "then, on head and workers", kOurs},
       {"setup.head", kCommands, "[]", "after setup.all, on the head", kOurs},
       {"setup.worker", kCommands, "[]", "after setup.all, on workers", kOurs},
+      {"login_shells", kBool, "yes", "run set-up commands and the agent in a shell with the person's profile", kOurs},
       {"start", kSection, "", "commands around the start of Rubato's agent, each time it starts", kOurs},
       {"start.head", kCommands, "[]",
        "on the head, in the shell that then starts the agent: it inherits their environment", kOurs},

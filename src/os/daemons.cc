@@ -150,6 +150,7 @@ void write_own_number(int fd) {
 
 [[noreturn]] void become_daemon(const Plan& plan) {
   default_signals();
+  default_open_files();
   if (plan.netns >= 0 && ::setns(plan.netns, CLONE_NEWNET) != 0) give_up(plan, Step::kNetwork, errno);
   if (plan.group >= 0 && ::write(plan.group, "0", 1) != 1) give_up(plan, Step::kGroup, errno);
   if (plan.pinned) ::sched_setaffinity(0, sizeof plan.cpus, &plan.cpus);
@@ -285,7 +286,12 @@ void RealDaemons::start(const DaemonSpec& spec) {
   do {
     got = ::read(reader.get(), &failure, sizeof failure);
   } while (got < 0 && errno == EINTR);
-  if (got == sizeof failure) throw explain(spec, failure);
+  if (got == sizeof failure) {
+    // The child has told and is yet to end; its lock is ours too, and must not look like a daemon.
+    struct flock none = whole_file(F_UNLCK);
+    ::fcntl(lock.get(), F_OFD_SETLK, &none);
+    throw explain(spec, failure);
+  }
 }
 
 std::optional<int> RealDaemons::running(const std::string& folder) {

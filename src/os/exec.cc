@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
 #include "core/error.h"
 
@@ -32,6 +33,22 @@ void default_signals() {
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+namespace {
+std::optional<rlimit> open_files_at_start;
+}
+
+void allow_many_open_files() {
+  rlimit limit{};
+  if (open_files_at_start || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  open_files_at_start = limit;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void default_open_files() {
+  if (open_files_at_start) ::setrlimit(RLIMIT_NOFILE, &*open_files_at_start);
 }
 
 void close_others_at_exec(int first) {
@@ -164,6 +181,7 @@ struct Prepared {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != prepared.parent) ::_exit(127);  // the parent died before the death signal was set
   default_signals();
+  default_open_files();
   if (plan.in >= 0) ::dup2(plan.in, 0);
   if (plan.out >= 0) ::dup2(plan.out, 1);
   if (plan.err >= 0) ::dup2(plan.err, 2);

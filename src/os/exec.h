@@ -40,8 +40,13 @@ constexpr int kChildFds = 4;
 // Call it on the thread that lives as long as the process: the death signal follows the thread.
 pid_t fork_exec(const ExecPlan& plan);
 
+// As many open files as we may have: a head has a connection to each node. What we start has the limit that we were
+// started with; programs that use select() rely on a low one.
+void allow_many_open_files();
+
 // For what runs between fork and exec: system calls only.
 void default_signals();
+void default_open_files();
 void close_others_at_exec(int first);
 
 // For execve: the strings must outlive it.

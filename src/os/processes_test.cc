@@ -1,7 +1,9 @@
 #include "os/processes.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
+#include "os/exec.h"
 #include "os/files.h"
 #include "os/proc_scan.h"
 #include "os/process_fixture.h"
@@ -26,6 +28,17 @@ TEST_F(RealProcessesTest, TellsTheExitCode) {
 TEST_F(RealProcessesTest, TellsTheSignal) {
   EXPECT_EQ(run(shell("kill -SEGV $$")).status, ExitStatus{.signal = SIGSEGV});
   EXPECT_EQ(run(shell("kill -KILL $$")).status, ExitStatus{.signal = SIGKILL});
+}
+
+TEST_F(RealProcessesTest, HasTheLimitOfOpenFilesThatWeWereStartedWith) {
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = 512;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  allow_many_open_files();
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(limit.rlim_cur, limit.rlim_max);
+  EXPECT_EQ(run(shell("ulimit -n")).out, "512\n");
 }
 
 TEST_F(RealProcessesTest, BringsBothStreamsThroughPipes) {

@@ -49,6 +49,7 @@ NodeSetupSpec plan_node(const ClusterFile& file, const NodeOrder& order, const M
   const NodeCommands commands = commands_for(file, order.type.name, order.of_head);
   spec.host_commands = commands.host;
   spec.setup_commands = commands.setup;
+  spec.login_shells = commands.login_shells;
   spec.before_agent = commands.start.before;
   spec.after_agent = commands.start.after;
   spec.container = container_spec(file, order.type.name, order.of_head);

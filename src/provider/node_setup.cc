@@ -193,7 +193,7 @@ class NodeSetup {
       command.what = words;
       command.script = command_script(folder_, commands[i]);
       command.env = spec_.env;
-      command.login = true;
+      command.login = spec_.login_shells;
       command.timeout = spec_.limits.command;
       command.on_line = into_log();
       const CommandResult result = co_await where.run(std::move(command));
@@ -231,7 +231,7 @@ class NodeSetup {
     start.what = "starting the agent";
     start.script = agent_script(folder_, program, unit_name(spec_), spec_, to_text(file));
     start.env = spec_.env;
-    start.login = true;  // workers see what a person sees who logs in
+    start.login = spec_.login_shells;  // workers see what a person sees who logs in
     start.timeout = spec_.limits.agent;
     start.on_line = into_log();
     const CommandResult result = co_await inside().run(std::move(start));

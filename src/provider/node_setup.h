@@ -64,6 +64,7 @@ struct NodeSetupSpec {
   SyncOptions sync;
   std::vector<std::string> host_commands;   // initialization: on the machine itself
   std::vector<std::string> setup_commands;  // in the container where there is one
+  bool login_shells = true;                 // for the commands and the agent
   std::vector<std::string> before_agent;    // in the shell that starts the agent: its environment is the workers'
   std::vector<std::string> after_agent;     // when it has been started
   std::optional<ContainerSpec> container;

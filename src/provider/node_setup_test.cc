@@ -3,6 +3,7 @@
 #include "provider/node_setup.h"
 
 #include <deque>
+#include <fstream>
 
 #include "core/text.h"
 #include "provider/local_runner.h"
@@ -114,6 +115,16 @@ TEST_F(NodeSetupTest, ANodeComesUpInOrder) {
   EXPECT_NE(log.find("initialization: `cat ~/data/data.txt; echo init >>~/order` (1 of 1)\nd\n"), std::string::npos)
       << log;
   EXPECT_EQ(log.find("secret key"), std::string::npos);
+}
+
+TEST_F(NodeSetupTest, ThePersonsProfileIsThereUnlessUnwanted) {
+  std::ofstream(home + "/.bash_profile") << "export FROM_PROFILE=yes\n";
+  spec.setup_commands = {"echo \"profile: $FROM_PROFILE\" >>~/order"};
+  ASSERT_FALSE(set_up());
+  spec.login_shells = false;
+  spec.runtime_hash = "hash-2";
+  ASSERT_FALSE(set_up());
+  EXPECT_EQ(os::read_text(home + "/order"), "profile: yes\nprofile: \n");
 }
 
 TEST_F(NodeSetupTest, ASecondCallFindsEverythingDone) {

@@ -172,7 +172,12 @@ class ClusterCase(harness.Case):
 
     def node_pids(self):
         """{node: pid of its agent}"""
-        pids = {path.parent.name: int(path.read_text()) for path in self.place.glob("nodes/*/daemon.pid")}
+        pids = {}
+        for path in self.place.glob("nodes/*/daemon.pid"):
+            try:
+                pids[path.parent.name] = int(path.read_text())
+            except (FileNotFoundError, ValueError):
+                continue  # the node goes, or comes: its folder is removed, its number not written yet
         return {node: pid for node, pid in pids.items() if alive(pid)}
 
     def wait_for_nodes(self, count):

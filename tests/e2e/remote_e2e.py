@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import unittest
+from pathlib import Path
 
+import harness
 import hosts as machines
 from cluster_harness import ClusterCase
 from harness import SCRIPTS, wait_until
@@ -209,6 +211,40 @@ class RemoteTest(ClusterCase):
         self.assertRegex(done.stderr, "(?i)no space|room|disk")
         self.hosts["head"].free_disk()
         self.assertIn("'lab' is up with 2 nodes", self.up(self.text()).stderr)
+
+    def test_exec_carries_what_goes_in_and_out(self):
+        self.make("head")
+        self.up(self.text())
+        big = bytes(range(256)) * 20000
+        argv = [harness.RUBATO, "exec", "lab"]
+        done = subprocess.run([*argv, "cat; echo end >&2"], env=self.environment(), input=big, capture_output=True)
+        self.assertEqual((done.returncode, done.stderr), (0, b"end\n"))
+        self.assertTrue(done.stdout == big, f"{len(done.stdout)} of {len(big)} bytes came back")
+        # The command ends long before its output has been read: all of it comes.
+        slow = subprocess.Popen([*argv, "head -c 300000 /dev/zero; exit 3"], env=self.environment(),
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, preexec_fn=harness.die_with_parent)
+        first = os.read(slow.stdout.fileno(), 1)
+        wait_until(lambda: "head -c" not in self.hosts["head"].run("ps -eo args= -ww"), "the command's end")
+        self.assertEqual(len(first + slow.stdout.read()), 300000)
+        self.assertEqual(slow.wait(), 3)
+        slow.stdout.close()
+        waiting = self.follow("exec", "lab", "echo begun; sleep 2")
+        self.assertEqual(waiting.stdout.readline(), "begun\n")
+        waiting.send_signal(signal.SIGTERM)
+        self.assertEqual(waiting.wait(), 128 + signal.SIGTERM)
+        # The shared connection is gone: the next command makes another one.
+        self.assertEqual(self.kill_masters(), 1)
+        self.assertEqual(self.rubato("exec", "lab", "hostname").stdout, "head\n")
+
+    def kill_masters(self):
+        """Of the connections that this test's commands share; how many."""
+        note = Path(self.place) / "ssh/control-folder"  # where the path is too long for sockets
+        words = note.read_text().strip() if note.exists() else str(note.parent)
+        lines = subprocess.run(["ps", "-eo", "pid=,args=", "-ww"], capture_output=True, text=True).stdout.splitlines()
+        masters = [int(line.split()[0]) for line in lines if f"{words}/" in line and line.split()[1].startswith("ssh")]
+        for pid in masters:
+            os.kill(pid, signal.SIGKILL)
+        return len(masters)
 
     def test_exec_with_start_and_stop_leaves_nothing(self):
         self.make("head", "w1")

@@ -1,0 +1,108 @@
+"""`rubato completion SHELL`, in the shells themselves."""
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import time
+import unittest
+
+import harness
+from harness import RUBATO
+
+
+class Completion(harness.Case):
+    def setUp(self):
+        super().setUp()
+        os.symlink(RUBATO, self.folder / "rubato")
+
+    def script(self, shell):
+        path = self.folder / f"_{shell}"
+        path.write_bytes(subprocess.run([RUBATO, "completion", shell], check=True, capture_output=True).stdout)
+        return path
+
+    def run_in(self, *argv):
+        done = subprocess.run(argv, capture_output=True, text=True, cwd=self.folder, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return done.stdout.split("\n")
+
+    def bash(self, *words):
+        """The answers to a Tab at the end of the last word."""
+        quoted = " ".join(f"'{word}'" for word in words)
+        return self.run_in("bash", "--norc", "-c", f"source {self.script('bash')}; COMP_WORDS=({quoted}); "
+                           f"COMP_CWORD={len(words) - 1}; _rubato; printf '%s\\n' \"${{COMPREPLY[@]}}\"")[:-1]
+
+    def fish(self, line):
+        """{answer: its explanation}"""
+        answers = self.run_in("fish", "--no-config", "-c", f"source {self.script('fish')}; complete -C '{line}'")
+        return dict((answer + "\t").split("\t")[:2] for answer in answers if answer)
+
+    def test_bash(self):
+        self.assertEqual(self.bash("rubato", "ex"), ["exec"])
+        self.assertEqual(self.bash("rubato", "config", "m"), ["migrate"])
+        self.assertEqual(self.bash("rubato", "up", "--no-r"), ["--no-restart"])
+        self.assertEqual(self.bash("rubato", "config", "check", "--j"), ["--json"])
+        self.assertEqual(self.bash("rubato", "completion", "z"), ["zsh"])
+
+    @unittest.skipUnless(shutil.which("fish"), "fish is not installed")
+    def test_fish(self):
+        self.assertIn("run a command", self.fish("rubato ex")["exec"])
+        self.assertEqual(sorted(self.fish("rubato config ")), ["check", "explain", "migrate", "schema", "show"])
+        self.assertEqual(list(self.fish("rubato confi")), ["config"])
+        self.assertIn("--no-restart", self.fish("rubato up --no"))
+        self.assertNotIn("--no-restart", self.fish("rubato down --no"))
+        self.assertEqual(list(self.fish("rubato completion z")), ["zsh"])
+
+    @unittest.skipUnless(shutil.which("zsh"), "zsh is not installed")
+    def test_zsh(self):
+        script = self.script("zsh")
+        self.assertEqual(self.run_in("zsh", "-n", script), [""])
+        with Zsh(self.folder, script) as zsh:
+            self.assertIn("rubato exec ", zsh.tab("rubato exe"))
+            self.assertIn("rubato config migrate ", zsh.tab("rubato config mi"))
+            self.assertIn("rubato up --no-restart ", zsh.tab("rubato up --no-r"))
+            self.assertIn("rubato completion fish ", zsh.tab("rubato completion fi"))
+            listed = zsh.tab("rubato c")
+            self.assertIn("clusters", listed)
+            self.assertEqual(len(re.findall(r"^config\b", listed, re.M)), 1, listed)
+
+
+class Zsh:
+    """A shell at a terminal of ours."""
+
+    def __init__(self, folder, script):
+        pid, self.terminal = pty.fork()
+        if pid == 0:
+            os.chdir(folder)
+            os.execvpe("zsh", ["zsh", "-f", "-i"], {"PATH": f"{folder}:{os.environ['PATH']}", "TERM": "dumb",
+                                                    "HOME": str(folder), "PS1": "", "ZDOTDIR": str(folder)})
+        self.pid = pid
+        self.tell(f"unsetopt prompt_sp; setopt no_beep; autoload -U compinit; compinit -u -D; source {script}; "
+                  "PS1='zsh''> '\n", "zsh> ")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.close(self.terminal)  # hangs up
+        os.waitpid(self.pid, 0)
+
+    def tell(self, keys, until):
+        """What is shown until the words are there."""
+        os.write(self.terminal, keys.encode())
+        shown, deadline = "", time.monotonic() + harness.WAIT
+        while until not in shown:
+            ready, _, _ = select.select([self.terminal], [], [], max(0, deadline - time.monotonic()))
+            if not ready:
+                raise AssertionError(f"waited for {until!r}, saw {shown!r}")
+            shown += os.read(self.terminal, 65536).decode(errors="replace")
+        return shown.replace("\r", "\n")
+
+    def tab(self, line):
+        """What is shown after a Tab; the line is taken back."""
+        return self.tell(f"{line}\t\x15PS1='zsh''> '\n", "zsh> ")
+
+
+if __name__ == "__main__":
+    harness.main()
