@@ -56,7 +56,7 @@ bench: build
 ## soak     play scenarios of examples/ with many seeds: make soak SEEDS=1..100000
 SEEDS ?= 1..10000
 soak: build
-	@for scenario in chaos spot steady; do echo "$$scenario:"; \
+	@for scenario in chaos spot steady changes; do echo "$$scenario:"; \
 	  build/rubato simulate examples/scenarios/$$scenario.yaml --seeds $(SEEDS) || exit 1; done
 
 ## check    tidy, clang and g++ with ASan and UBSan, the fuzzers for a minute
@@ -90,11 +90,12 @@ format:
 	$(packages) check
 	@clang-format -i $(sources)
 
-## docs     docs/cli.md, config-keys.md and cluster.schema.json from the binary's own tables
+## docs     docs/cli.md, config-keys.md, cluster.schema.json and the plots from the binary itself
 docs: build
 	@build/rubato docs >build/cli.md && mv build/cli.md docs/cli.md && echo "docs/cli.md is written"
 	@build/rubato config explain --markdown >build/keys.md && mv build/keys.md docs/config-keys.md
 	@build/rubato config schema >build/schema.json && mv build/schema.json docs/cluster.schema.json
+	@build/rubato simulate examples/scenarios/day.yaml --seed 3 --svg docs/images/day >/dev/null
 
 ## install  copy the binary to PREFIX/bin (default /usr/local)
 install: build/rubato

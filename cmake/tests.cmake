@@ -32,6 +32,7 @@ rubato_layer_tests(head rubato_sim)
 target_compile_definitions(head_test PRIVATE RUBATO_SOURCE="${CMAKE_SOURCE_DIR}")
 rubato_layer_tests(sim rubato_node rubato_head)
 rubato_layer_tests(simulate)
+target_compile_definitions(simulate_test PRIVATE RUBATO_SOURCE="${CMAKE_SOURCE_DIR}")
 
 # Whole clusters in virtual time, seed after seed: `make soak` plays more of them.
 function(rubato_seeds SCENARIO SEEDS)
@@ -42,6 +43,7 @@ endfunction()
 rubato_seeds(chaos 1..900)
 rubato_seeds(spot 1..600)
 rubato_seeds(steady 1..600)
+rubato_seeds(changes 1..600)
 
 add_test(NAME tidy COMMAND ${CMAKE_SOURCE_DIR}/tools/tidy.py WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 add_test(NAME tidy_test COMMAND ${CMAKE_SOURCE_DIR}/tools/tidy_test.py --quiet)

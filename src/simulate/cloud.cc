@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/error.h"
 #include "core/text.h"
+#include "simulate/coverage.h"
 
 namespace rubato::simulate {
 
@@ -40,7 +42,7 @@ Duration Cloud::draw(const Span& span) { return span.from + seconds(random_.unit
 
 void Cloud::check_call() {
   if (sim_.now() >= throttled_until_) return;
-  sim_.simulator.mark("cloud.throttled");
+  mark("cloud.throttled");
   throw Error(ErrorCode::kUnavailable, "the cloud refuses calls: too many requests");
 }
 
@@ -86,19 +88,24 @@ Instance* Cloud::find(const NodeId& node) {
   return it == live_.end() ? nullptr : it->second.get();
 }
 
+void Cloud::mark(std::string_view mark) const {
+  CHECK(known_mark(mark));
+  sim_.simulator.mark(mark);
+}
+
 Instance& Cloud::launch(const provider::NodeOrder& order) {
   if (Instance* there = find(order.node)) return *there;
   const Offering& offering = order.offering;
   const std::string key = key_of(order.type.name, offering);
   for (const auto& [pattern, until] : stock_outs_) {
     if (sim_.now() >= until || !matches(pattern, key)) continue;
-    sim_.simulator.mark("cloud.stock_out");
+    mark("cloud.stock_out");
     throw Error(ErrorCode::kNoCapacity, fmt::format("no machine of {} is to be had now", key));
   }
   const auto quota = scenario_.cloud.quota.find(order.type.name);
   int& count = of_type_[order.type.name];
   if (quota != scenario_.cloud.quota.end() && count >= quota->second) {
-    sim_.simulator.mark("cloud.quota");
+    mark("cloud.quota");
     throw Error(ErrorCode::kQuota, fmt::format("the account may have {} of {}", quota->second, order.type.name));
   }
   auto instance = std::make_unique<Instance>();
@@ -110,12 +117,12 @@ Instance& Cloud::launch(const provider::NodeOrder& order) {
   instance->launched = sim_.now();
   Duration boot = draw(scenario_.cloud.boot);
   if (!calm_ && random_.chance(scenario_.faults.slow_boot)) {
-    sim_.simulator.mark("cloud.slow_boot");
+    mark("cloud.slow_boot");
     boot = seconds(to_seconds(boot) * scenario_.faults.slow_boot_factor);
   }
   instance->boots = sim_.now() + boot;
   if (!calm_ && random_.chance(scenario_.faults.boot_failure)) {
-    sim_.simulator.mark("cloud.boot_failure");
+    mark("cloud.boot_failure");
     instance->boots = Instant::max();
   }
   ++count;
@@ -126,15 +133,31 @@ Instance& Cloud::launch(const provider::NodeOrder& order) {
   return made;
 }
 
-// When its machine has booted. Nothing happens when the agent runs already.
+// When its machine has booted. Nothing happens when the agent runs already, with what is to be there.
 void Cloud::start(const provider::NodeOrder& order, Instance& instance) {
   if (instance.machine == 0) {
     instance.machine = take_machine(order.type.resources);
   }
-  if (instance.agent && instance.agent->running()) return;
+  const bool other = std::exchange(instance.runtime, order.runtime) != order.runtime || order.restart;
+  const bool again = instance.agent != nullptr;
+  if (again && instance.agent->running()) {
+    if (!other || order.keep_running) return;
+    mark("cloud.updated");
+    instance.agent->kill();
+  }
   SimMachine& machine = machine_of(instance);
   if (!machine.up() || machine.frozen()) throw Error(ErrorCode::kUnavailable, "the machine does not answer");
-  instance.agent = &start_agent_(machine, order, instance);
+  if (again || scenario_.cloud.agent_start.to == 0s) {
+    instance.agent = &start_agent_(machine, order, instance);
+  } else if (!std::exchange(instance.starting, true)) {
+    sim_.simulator.at(sim_.now() + draw(scenario_.cloud.agent_start), [this, order, launched = instance.launched] {
+      Instance* waited = find(order.node);
+      if (!waited || waited->launched != launched) return;
+      waited->starting = false;
+      if (machine_of(*waited).up() && !machine_of(*waited).frozen())
+        waited->agent = &start_agent_(machine_of(*waited), order, *waited);
+    });
+  }
 }
 
 void Cloud::end(const NodeId& node, std::string_view what) {
@@ -169,12 +192,12 @@ std::vector<NodeId> Cloud::list() const {
     if (sim_.now() - instance->launched >= scenario_.cloud.list_lag) {
       nodes.push_back(node);
     } else {
-      sim_.simulator.mark("cloud.not_listed_yet");
+      mark("cloud.not_listed_yet");
     }
   }
   for (const auto& [until, node] : vanished_) {
     if (sim_.now() >= until) continue;
-    sim_.simulator.mark("cloud.listed_still");
+    mark("cloud.listed_still");
     nodes.push_back(node);
   }
   return nodes;
@@ -199,10 +222,10 @@ void Cloud::reclaim(const NodeId& node, Duration notice) {
   Instance* instance = find(node);
   if (!instance || instance->reclaimed) return;
   instance->reclaimed = true;
-  sim_.simulator.mark("cloud.reclaimed");
+  mark("cloud.reclaimed");
   if (on_change) on_change(*instance, "notice");
   if (notice > 0s && on_notice && instance->agent && instance->agent->running()) {
-    sim_.simulator.mark("cloud.notice");
+    mark("cloud.notice");
     on_notice(*instance, notice);
   }
   sim_.simulator.at(sim_.now() + notice, [this, node] { end(node, "reclaimed"); });

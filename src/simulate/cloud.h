@@ -35,6 +35,8 @@ struct Instance {
   bool crashed = false;
   int machine = 0;
   sim::SimProgram* agent = nullptr;
+  std::string runtime;    // what was put on it last
+  bool starting = false;  // its agent will run in a moment
 };
 
 class Cloud {
@@ -73,6 +75,7 @@ class Cloud {
   sim::Simulation& simulation() { return sim_; }
 
  private:
+  void mark(std::string_view mark) const;
   Duration draw(const Span& span);
   int take_machine(const Resources& resources);
   void end(const rubato::NodeId& node, std::string_view what);

@@ -4,6 +4,9 @@
 
 #include <cmath>
 
+#include "core/error.h"
+#include "simulate/coverage.h"
+
 namespace rubato::simulate {
 
 using sim::SimMachine;
@@ -79,6 +82,7 @@ void FaultPlan::calm() {
 }
 
 void FaultPlan::note(std::string_view mark, std::string text) {
+  CHECK(known_mark(mark));
   simulator_.mark(mark);
   run_.meter_.happening("fault", std::move(text));
 }

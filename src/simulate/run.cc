@@ -20,6 +20,7 @@ namespace {
 constexpr uint16_t kHeadPort = 7000;
 constexpr Duration kHeadBack = 2s;  // who watches the head starts it again
 constexpr int kSamples = 500;
+constexpr Duration kFirstWords = 100ms;  // of the client to the new head
 // Light agents do not beat: their machines' connections tell of their death.
 constexpr Duration kNoHeartbeat = 24h * 365;
 
@@ -40,7 +41,6 @@ Run::Run(const Scenario& scenario, const Plan& plan, uint64_t seed)
       watch_(sim_, journal_, cloud_),
       meter_(sim_, cloud_, outcome_),
       losses_(plan.losses),
-      files_(plan.files),
       text_(scenario.cluster_text) {
   outcome_.scenario = scenario.name;
   outcome_.seed = seed;
@@ -50,6 +50,8 @@ Run::Run(const Scenario& scenario, const Plan& plan, uint64_t seed)
   jobs_ = draw_jobs(scenario, workload);
   jobs_.insert(jobs_.end(), plan.jobs.begin(), plan.jobs.end());
   std::ranges::stable_sort(jobs_, {}, &PlannedJob::at);
+  for (const FileChange& change : scenario.changes) files_.push_back({change.at, change.text});
+  files_.insert(files_.end(), plan.files.begin(), plan.files.end());
   journal_.latency_min = scenario.head.commit.from;
   journal_.latency_max = scenario.head.commit.to;
   sim_.workers.behaviour = [this](const SpawnSpec& spec, const sim::WorkerRecord& worker, Random&) {
@@ -62,7 +64,10 @@ Run::Run(const Scenario& scenario, const Plan& plan, uint64_t seed)
   groups_.on_mixed = [this](const JobId& job, const NodeId& older) {
     if (!watch_.given_up(older)) watch_.add_broken(fmt::format("{}: two generations run at once", job.value));
   };
-  watch_.on_record = [this](const cluster::Record& record) { meter_.record(record, watch_.state()); };
+  watch_.on_record = [this](const cluster::Record& record) {
+    meter_.record(record, watch_.state());
+    if (std::holds_alternative<cluster::JobEnded>(record.event)) outcome_.last_end = sim_.now() - Instant{};
+  };
   sim_.simulator.after_each_event([this] {
     watch_.look();
     if (sim_.workers.past().size() != credited_) credit_workers();
@@ -140,7 +145,8 @@ void Run::arrive(size_t number) {
   say(number);
   if (jobs_[number].stop_at) {
     sim_.simulator.at(Instant{} + *jobs_[number].stop_at, [this, id] {
-      if (head_up()) controller_->submit_later(cluster::JobStopping{id, false, "stopped by its owner"});
+      stops_[id] = 0;
+      say_stops();
     });
   }
   const size_t next = number + 1;
@@ -162,8 +168,24 @@ void Run::say(size_t number) {
   controller_->submit_later(std::move(submitted));
 }
 
+// Again to each new head, until one has done it.
+void Run::say_stops() {
+  std::erase_if(stops_, [&](const auto& stop) {
+    const auto job = watch_.state().jobs.find(stop.first);
+    return job != watch_.state().jobs.end() &&
+           (job->second.phase == JobPhase::kStopping || cluster::ended(job->second.phase));
+  });
+  if (!head_up()) return;
+  for (auto& [id, told] : stops_) {
+    if (told == controller_->state().epoch || !controller_->state().jobs.contains(id)) continue;
+    told = controller_->state().epoch;
+    controller_->submit_later(cluster::JobStopping{id, false, "stopped by its owner"});
+  }
+}
+
 void Run::press() {
   say_file();
+  say_stops();
   const std::set<size_t> waiting = pending_;
   for (const size_t number : waiting) say(number);
 }
@@ -173,7 +195,8 @@ void Run::say_file() {
   const std::pair now{controller_->state().epoch, text_};
   if (said_text_ == now) return;
   said_text_ = now;
-  controller_->submit_later(cluster::ClusterConfigured{read_cluster_spec(text_, scenario_.cluster_file), text_});
+  // Under a name of its own: the run must not depend on where the scenario lies.
+  controller_->submit_later(cluster::ClusterConfigured{read_cluster_spec(text_, "cluster.yaml"), text_});
 }
 
 void Run::every(Duration span, std::function<void()> call) {
@@ -218,7 +241,7 @@ void Run::lose_one(const PlannedLoss& loss) {
   for (const auto& [node, instance] : cloud_.live()) {
     if (instance->type != loss.type || !instance->agent || !instance->agent->running()) continue;
     sim_.simulator.mark("history.node_loss");
-    cloud_.crash(node);
+    instance->agent->kill();  // the head notices at once, as it had when it wrote that the node is lost
     return;
   }
 }
@@ -315,6 +338,7 @@ void Run::settle(const std::function<void(Duration)>& on_progress) {
 
 Outcome Run::play(const std::function<void(Duration)>& on_progress) {
   start_head();
+  sim_.simulator.at(Instant{} + kFirstWords, [this] { press(); });
   every(1s, [this] { press(); });
   every(1s, [this] { keep_head_up(); });
   every(1min, [this] {

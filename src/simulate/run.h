@@ -64,6 +64,7 @@ class Run {
   void say(size_t number);
   JobId id_of(size_t number) const;
   void say_file();
+  void say_stops();
 
   void every(Duration span, std::function<void()> call);
   sim::WorkerModel worker_model(const SpawnSpec& spec, const sim::WorkerRecord& worker);
@@ -93,8 +94,9 @@ class Run {
   std::vector<PlannedJob> jobs_;
   std::vector<PlannedLoss> losses_;
   std::vector<PlannedFile> files_;
-  std::set<size_t> pending_;  // jobs whose client has no answer yet
-  std::string text_;          // the cluster file that is wanted now
+  std::set<size_t> pending_;         // jobs whose client has no answer yet
+  std::map<JobId, uint64_t> stops_;  // jobs whose owner wants them stopped, and the head that was told
+  std::string text_;                 // the cluster file that is wanted now
   std::pair<uint64_t, std::string> said_text_;
   sim::SimProgram* head_program_ = nullptr;
   head::Controller* controller_ = nullptr;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "core/error.h"
 #include "simulate/past.h"
 #include "simulate/report.h"
@@ -60,6 +62,36 @@ TEST(Run, NodesComeForJobsAndGoWhenIdle) {
   // It boots 5 s, the job takes a minute with two workers, and it idles for another.
   EXPECT_NEAR(outcome.node_hours, 127.0 / 3600, 20.0 / 3600);
   EXPECT_NEAR(outcome.cost, 3.6 * outcome.node_hours, 0.01);
+}
+
+TEST(Run, ANodeTypeOfAHigherPriorityIsTakenThoughItCostsMore) {
+  const auto types_used = [](const std::string& priority) {
+    const Scenario played = read_scenario(R"(duration: 5min
+cluster:
+  cluster_name: c
+  provider: {type: external, command: [cloud]}
+  autoscaling: {max_workers: 3}
+  head_type: boss
+  node_types:
+    boss: {resources: {CPU: 1}, max_workers: 0}
+    cheap: {resources: {CPU: 2}, max_workers: 3, price_per_hour: 1}
+    dear: {resources: {CPU: 2}, max_workers: 3, price_per_hour: 2)" +
+                                              priority +
+                                              R"(}
+cloud: {boot: 5s}
+workload:
+  - {every: 1h, resources: {CPU: 2}, work: 2min}
+)",
+                                          "s.yaml", no_file);
+    std::set<std::string> used;
+    for (const Sample& sample : play(played, 1).samples) {
+      for (const auto& [type, count] : sample.nodes) used.insert(type);
+    }
+    used.erase("boss");
+    return used;
+  };
+  EXPECT_EQ(types_used(""), (std::set<std::string>{"cheap"}));
+  EXPECT_EQ(types_used(", priority: 1"), (std::set<std::string>{"dear"}));
 }
 
 TEST(Run, WorkGoesOnFromTheLastCheckpoint) {
@@ -131,6 +163,53 @@ TEST(Report, IsWholeAndEscaped) {
   EXPECT_EQ(page.find("nan"), std::string::npos);
   EXPECT_EQ(page.find("http://"), page.find("http://www.w3.org"));  // nothing from elsewhere
   EXPECT_EQ(svg_plots(outcome).size(), 6u);
+  // One script may run, the page's own, and nothing may be fetched.
+  EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
+  EXPECT_NE(page.find("script-src 'sha256-"), std::string::npos);
+}
+
+TEST(Report, ANameCannotLeaveItsPlace) {
+  Outcome outcome;
+  outcome.scenario = "</script><script>alert(1)</script>";
+  outcome.samples.resize(2);
+  outcome.samples[1].at = 1min;
+  outcome.samples[1].nodes["\"><img src=x onerror=alert(1)>"] = 1;
+  outcome.happenings.push_back({1s, "fault", "</td></script><img src=x>\x01"});
+  const std::string page = html_report(outcome);
+  EXPECT_EQ(page.find("<img"), std::string::npos);
+  EXPECT_EQ(page.find("<script>alert"), std::string::npos);
+  EXPECT_EQ(page.find('\x01'), std::string::npos);
+  size_t scripts = 0;
+  for (size_t at = page.find("<script"); at != std::string::npos; at = page.find("<script", at + 1)) ++scripts;
+  EXPECT_EQ(scripts, 2u);  // the data, and the page's own
+}
+
+TEST(Report, APeakIsNeverLost) {
+  // One sample of thousands is high: whatever the width, its height is drawn, and the axis reaches it.
+  Outcome outcome;
+  for (int i = 0; i < 4000; ++i) {
+    Sample sample;
+    sample.at = i * 10s;
+    sample.queued = i == 1237 ? 90 : 1;
+    outcome.samples.push_back(sample);
+  }
+  const auto plots = svg_plots(outcome);
+  EXPECT_NE(plots.at(1).second.find("jobs that wait: at most 90, at the end 1"), std::string::npos);
+  EXPECT_NE(plots.at(1).second.find(">100</text>"), std::string::npos);
+}
+
+TEST(Run, TheFileChangesAndOwnersStopTheirJobs) {
+  Scenario played = scenario(
+      "workload:\n  - {every: 1min, until: 5min, work: 30min, stopped: {chance: 1, after: 3min}}\n"
+      "changes:\n  - {at: 90s, set: max_workers=1}\n  - {at: 6min, set: [max_workers=3, idle_timeout_minutes=2]}\n");
+  ASSERT_EQ(played.changes.size(), 2u);
+  const Outcome outcome = play(played, 1);
+  EXPECT_EQ(outcome.broken, std::vector<std::string>{});
+  EXPECT_EQ(outcome.stopped, outcome.submitted);
+  EXPECT_EQ(outcome.decisions.at("cluster-configured"), 3u);
+  EXPECT_GT(outcome.marks.at("job running -> stopping"), 0u);
+  EXPECT_THROW(scenario("changes:\n  - {at: 1min, set: max_wrokers=1}\n"), Error);
+  EXPECT_THROW(scenario("changes:\n  - {at: 2min, set: max_workers=1}\n  - {at: 1min, set: max_workers=2}\n"), Error);
 }
 
 }  // namespace

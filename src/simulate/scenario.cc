@@ -6,8 +6,11 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "core/error.h"
 #include "core/text.h"
 #include "model/job_spec.h"
+#include "simulate/coverage.h"
+#include "simulate/past.h"
 
 namespace rubato::simulate {
 namespace {
@@ -178,6 +181,13 @@ JobKind kind_of(const Yaml& node) {
     if (kind.priorities.empty()) priorities->fail("the list is empty", "write [0, 10]");
   }
   if (const auto owners = fields.find("owners")) kind.owners = static_cast<int>(owners->as_int(1, 10'000));
+  if (const auto timeout = fields.find("timeout")) kind.timeout = positive(*timeout);
+  if (const auto stopped = fields.find("stopped")) {
+    StrictMapping stops(*stopped, "stopped");
+    kind.stopped = number(stops.require("chance"), 0, 1);
+    if (const auto after = stops.find("after")) kind.stopped_after = span_of(*after, "after");
+    stops.finish();
+  }
   fields.finish();
   return kind;
 }
@@ -266,6 +276,7 @@ CloudSettings cloud_of(const Yaml& node) {
   StrictMapping fields(node, "cloud");
   CloudSettings cloud;
   if (const auto boot = fields.find("boot")) cloud.boot = span_of(*boot, "boot");
+  if (const auto start = fields.find("agent_start")) cloud.agent_start = span_of(*start, "agent_start");
   if (const auto remove = fields.find("remove")) cloud.remove = span_of(*remove, "remove");
   if (const auto call = fields.find("call")) cloud.call = span_of(*call, "call");
   if (const auto lag = fields.find("list_lag")) cloud.list_lag = lag->as_duration();
@@ -313,7 +324,12 @@ std::string lines_of(std::string_view text, const Yaml& mapping, const Yaml& doc
   size_t line = 1;
   for (const std::string_view part : split(text, '\n')) {
     if (line >= next) break;
-    if (line >= mapping.line()) out += part;
+    // It may begin behind its key, in braces.
+    if (line == mapping.line()) {
+      out += std::string(mapping.column() - 1, ' ') + std::string(part.substr(mapping.column() - 1));
+    } else if (line > mapping.line()) {
+      out += part;
+    }
     out += '\n';
     ++line;
   }
@@ -323,8 +339,6 @@ std::string lines_of(std::string_view text, const Yaml& mapping, const Yaml& doc
 void read_cluster(const Yaml& node, std::string_view text, const Yaml& document, const std::string& file,
                   const ReadFile& read, Scenario& scenario) {
   if (node.is_mapping()) {
-    if (node.line() == document.line() || node.column() == 1)
-      node.fail("an inline cluster stands on lines of its own", "write 'cluster:', and the file indented below it");
     scenario.cluster_text = lines_of(text, node, document);
     scenario.cluster_file = file;
   } else {
@@ -337,6 +351,42 @@ void read_cluster(const Yaml& node, std::string_view text, const Yaml& document,
     scenario.cluster_file = path;
   }
   scenario.spec = read_cluster_spec(scenario.cluster_text, scenario.cluster_file);
+}
+
+// Each is a change of the file that the one before has left.
+void read_changes(const Yaml& list, Scenario& scenario) {
+  std::string text = scenario.cluster_text;
+  for (const Yaml& node : list.items()) {
+    StrictMapping fields(node, "a change");
+    FileChange change;
+    change.at = fields.require("at").as_duration();
+    const Yaml set = fields.require("set");
+    fields.finish();
+    if (!scenario.changes.empty() && change.at < scenario.changes.back().at)
+      node.fail("the changes are not in the order of their times");
+    for (const std::string& one : set.is_sequence() ? set.as_strings() : std::vector{set.as_string()}) {
+      try {
+        text = changed_file(text, scenario.cluster_file, one);
+      } catch (const Error& error) {
+        set.fail(error.message, error.hint);
+      }
+    }
+    change.text = text;
+    scenario.changes.push_back(std::move(change));
+  }
+}
+
+// A slip in a name would be a mark that is never reached.
+void check_marks(const Yaml& list, const std::vector<std::string>& marks) {
+  for (const std::string& mark : marks) {
+    if (known_mark(mark)) continue;
+    std::vector<std::string_view> all;
+    for (const auto& some : {fault_marks(), cloud_marks(), node_transitions(), job_transitions()})
+      all.insert(all.end(), some.begin(), some.end());
+    const auto near = nearest_of(mark, all);
+    list.fail(fmt::format("there is no mark '{}'", mark),
+              near ? fmt::format("did you mean '{}'?", *near) : "see those that --seeds prints");
+  }
 }
 
 // Types that the scenario names must be there, and have resources.
@@ -390,10 +440,15 @@ Scenario read_scenario(std::string_view text, const std::string& file, const Rea
   }
   if (const auto trace = fields.find("trace")) scenario.trace_file = trace->as_string();
   if (const auto faults = fields.find("faults")) scenario.faults = faults_of(*faults);
-  if (const auto expect = fields.find("expect")) scenario.expect = expect->as_strings();
+  if (const auto expect = fields.find("expect")) {
+    scenario.expect = expect->as_strings();
+    check_marks(*expect, scenario.expect);
+  }
+  const auto changes = fields.find("changes");
   const Yaml cluster = fields.require("cluster");
   fields.finish();
   read_cluster(cluster, text, document, file, read, scenario);
+  if (changes) read_changes(*changes, scenario);
   check_types(scenario, document);
   return scenario;
 }

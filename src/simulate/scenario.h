@@ -61,6 +61,15 @@ struct JobKind {
   int max_restarts = 3;
   std::vector<int> priorities{0};
   int owners = 1;
+  Duration timeout{};  // zero: none
+  double stopped = 0;  // chance that its owner stops it
+  Span stopped_after{1min, 10min};
+};
+
+// The cluster file is changed while the cluster runs.
+struct FileChange {
+  Duration at{};
+  std::string text;  // the file from then on
 };
 
 // When a fault strikes. Both may be given.
@@ -94,6 +103,7 @@ struct Faults {
 
 struct CloudSettings {
   Span boot{30s, 60s};
+  Span agent_start{};  // from the start of a machine's first agent to its first word
   Span remove{1s, 5s};
   Span call{100ms, 500ms};
   Duration list_lag{};
@@ -129,6 +139,7 @@ struct Scenario {
   std::vector<JobKind> workload;
   std::string trace_file;  // CSV, read by the caller; relative to the scenario
   Faults faults;
+  std::vector<FileChange> changes;  // in the order of time
   std::vector<std::string> expect;  // marks that the seeds, taken together, must reach
 
   Duration faults_until() const { return faults.until.value_or(duration * 3 / 4); }

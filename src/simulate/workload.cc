@@ -72,10 +72,15 @@ PlannedJob draw_job(const JobKind& kind, Duration at, Random& random) {
   job.spec.priority = kind.priorities[random.below(kind.priorities.size())];
   job.spec.owner = fmt::format("owner-{}", random.below(static_cast<uint64_t>(kind.owners)) + 1);
   job.spec.max_restarts = kind.max_restarts;
+  job.spec.timeout = kind.timeout;
   job.work_s = draw_work_s(kind.work, random);
   job.efficiency = kind.efficiency;
   job.checkpoint_every = kind.checkpoint_every;
   job.crashes_per_worker_hour = kind.crashes_per_worker_hour;
+  if (kind.stopped > 0 && random.chance(kind.stopped)) {
+    const double from = to_seconds(kind.stopped_after.from), to = to_seconds(kind.stopped_after.to);
+    job.stop_at = at + seconds(from + random.unit() * (to - from));
+  }
   return job;
 }
 
