@@ -35,7 +35,7 @@ const std::vector<std::string> kRecords = {
         "others":[{"text":"o","where":""}]}})",
     R"({"v":1,"t":5,"type":"node-created","node":"small-1","runtime":"0c"})",
     R"({"v":1,"t":6,"type":"node-failed","node":"small-1","error":"no room","code":2})",
-    R"({"v":1,"t":7,"type":"node-joined","node":"small-1","agent":"a1","resources":{"CPU":2,"memory":4096},
+    R"({"v":1,"t":7,"type":"node-joined","node":"small-1","agent":"a1","own_disk":true,"resources":{"CPU":2,"memory":4096},
         "info":{"agent":"a1","host":"h","machine":"m","address":"127.0.1.1","addresses":["10.0.0.1"],"peer_port":7,
         "nproc":2,"role":"r"}})",
     R"({"v":1,"t":8,"type":"node-lost","node":"small-1","reason":"silent"})",
@@ -73,6 +73,8 @@ const std::vector<std::string> kRecords = {
     R"({"v":1,"t":18,"type":"seat-done","job":"j-1","generation":5,"node":"small-1"})",
     R"({"v":1,"t":19,"type":"seat-vacated","job":"j-1","node":"small-1"})",
     R"({"v":1,"t":20,"type":"checkpoint-missed","job":"j-1","generation":5,"node":"small-1","workers":["rank 0"]})",
+    R"({"v":1,"t":23,"type":"output-kept","job":"j-1","node":"small-1","generation":5,"files":2,"bytes":7})",
+    R"({"v":1,"t":24,"type":"output-missing","job":"j-1","node":"small-1","reason":"no room"})",
     R"({"v":1,"t":21,"type":"job-stopping","job":"j-1","failed":true,"reason":"timeout"})",
     R"({"v":1,"t":22,"type":"job-ended","job":"j-1","result":2,"reason":"asked"})",
 };

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "cluster/event_fields.h"
 #include "cluster/state.h"
 
@@ -172,6 +174,19 @@ void check_indexes(const State& state) {
   for (const auto& [request, id] : state.requests) check(id);
 }
 
+// No worker count is negative, or more than any sum of them can take.
+void check_workers(const State& state) {
+  constexpr int kMost = 1'000'000;
+  const auto check = [](const JobId& id, int workers) {
+    if (workers >= 0 && workers <= kMost) return;
+    throw Error(ErrorCode::kFailed, fmt::format("job {} has {} workers on a node", id.value, workers));
+  };
+  for (const auto& [id, job] : state.jobs) {
+    for (const Seat& seat : job.seats) check(id, seat.workers);
+    for (const auto& [node, workers] : job.leaving) check(id, workers);
+  }
+}
+
 std::string encode_snapshot(const State& state) {
   Json json = write_value(state);
   json["v"] = kRecordVersion;
@@ -187,6 +202,7 @@ State decode_snapshot(std::string_view bytes) {
     State state;
     read_value(json, state);
     check_indexes(state);
+    check_workers(state);
     derive(state);
     return state;
   } catch (const Json::exception& e) {

@@ -223,7 +223,9 @@ class FakeCluster {
     // A machine keeps its size when its agent is replaced.
     const bool first = known.resources.empty() && type != state.spec->types.end();
     forget(observed, node);
-    happen({History::joined(node, agent.id.value, first ? type->second.resources : known.resources)});
+    NodeJoined joined = History::joined(node, agent.id.value, first ? type->second.resources : known.resources);
+    joined.own_disk = node.value.back() % 2 == 1;
+    happen({std::move(joined)});
   }
 
   void end_agent(const NodeId& node) {

@@ -76,6 +76,20 @@ void restart_head(FakeCluster& cluster) {
   if (!cluster.state.spec) cluster.happen({random_configuration(cluster.random)});
 }
 
+// Of what some job left on a node: it is brought, or cannot be.
+void deliver_some_output(FakeCluster& cluster) {
+  const auto& held = cluster.state.outputs_on;
+  if (held.empty()) return;
+  auto [node, jobs] = *std::next(held.begin(), static_cast<int64_t>(cluster.random.below(held.size())));
+  const JobId job = *jobs.begin();
+  const Generation generation = cluster.state.jobs.at(job).outputs.at(node).generation;
+  if (cluster.random.chance(0.7)) {
+    cluster.happen({OutputKept{job, node, generation, 1, 1}});
+  } else {
+    cluster.happen({OutputMissing{job, node, "no room"}});
+  }
+}
+
 void fault(FakeCluster& cluster) {
   Random& random = cluster.random;
   const uint64_t dice = random.below(100);
@@ -95,7 +109,9 @@ void fault(FakeCluster& cluster) {
     ResourcesRequested request;
     if (random.chance(0.5)) request.bundles.push_back({cpus(1), static_cast<int64_t>(1 + random.below(20))});
     cluster.happen({request});
-  } else if (dice < 62) {
+  } else if (dice < 61) {
+    deliver_some_output(cluster);
+  } else if (dice < 64) {
     // Everybody is slow: seats are late, jobs starve, timeouts pass.
     cluster.now = later(cluster.now, std::chrono::seconds(random.below(900)));
     cluster.happen({});
