@@ -256,7 +256,7 @@ class Drafter {
 
   // Some gang has no room though it had all that is there to itself.
   bool surely_short(const Draft& draft) const {
-    GangSeater seater(problem_.dimensions, problem_.rooms, draft.style.pack, kCells);
+    GangSeater seater(problem_.dimensions, problem_.rooms, draft.style.pack, kCells, false);
     return std::ranges::any_of(problem_.input.gangs, [&](const Gang& gang) {
       return gang.strategy == GangStrategy::kPack && seater.no_room(draft.packing, gang);
     });
