@@ -176,7 +176,6 @@ void ChildProcess::ended(const ExitStatus& status) {
 void ChildProcess::open(Stream& stream, Fd pipe, Fd keep) {
   if (!pipe) return;
   stream.keep = std::move(keep);
-  if (stream.keep) family_->keep(pipe.get(), stream.keep.get());
   stream.descriptor.assign(pipe.release());
   read_when_ready(stream);
 }

@@ -25,7 +25,7 @@ class ChildProcess final : public Process {
     bool warm = false;
     std::vector<std::string> tokens;  // process tokens that mark a descendant as belonging to this spawn
     Fd in, out, err;                  // our ends of its pipes, non-blocking; empty: none
-    Fd out_keep, err_keep;            // where what comes through them is kept; empty: nowhere
+    Fd out_keep, err_keep;  // where what comes through them is kept; empty: nowhere. The guard has them already
   };
   ChildProcess(Runtime& runtime, std::shared_ptr<Family> family, Start start);
   ~ChildProcess() override;

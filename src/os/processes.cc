@@ -5,13 +5,45 @@
 
 namespace rubato::os {
 
+namespace {
+
+// The guard has the pipes before there is anybody who writes to them: an agent may be killed at any moment.
+class GivenToGuard {
+ public:
+  GivenToGuard(Family& family, const Stdio& stdio) : family_(family) {
+    give(stdio.out_reader, stdio.out_keep);
+    give(stdio.err_reader, stdio.err_keep);
+  }
+  GivenToGuard(const GivenToGuard&) = delete;
+  ~GivenToGuard() {
+    for (const int pipe : pipes_) family_.let_go(pipe);
+  }
+  void leave_to_child() { pipes_.clear(); }
+
+ private:
+  void give(const Fd& pipe, const Fd& keep) {
+    if (!pipe || !keep) return;
+    family_.keep(pipe.get(), keep.get());
+    pipes_.push_back(pipe.get());
+  }
+
+  Family& family_;
+  std::vector<int> pipes_;
+};
+
+}  // namespace
+
 RealProcesses::RealProcesses(Runtime& runtime) : runtime_(runtime), family_(std::make_shared<Family>(runtime)) {}
 
 std::unique_ptr<Process> RealProcesses::spawn(const SpawnSpec& spec) {
   Stdio stdio = open_stdio(spec.in, spec.out, spec.err);
+  GivenToGuard given(*family_, stdio);
   if (spec.warm && zygote_) {
     std::unique_ptr<Process> worker = spawn_warm(spec, stdio);
-    if (worker) return worker;
+    if (worker) {
+      given.leave_to_child();
+      return worker;
+    }
   }
   const std::string token = family_->next_process_token();
   ExecPlan plan{.argv = spec.argv, .env = family_->with_tokens(spec.env, token), .cwd = spec.cwd};
@@ -24,7 +56,9 @@ std::unique_ptr<Process> RealProcesses::spawn(const SpawnSpec& spec) {
   start.err = std::move(stdio.err_reader);
   start.out_keep = std::move(stdio.out_keep);
   start.err_keep = std::move(stdio.err_keep);
-  return std::make_unique<ChildProcess>(runtime_, family_, std::move(start));
+  auto child = std::make_unique<ChildProcess>(runtime_, family_, std::move(start));
+  given.leave_to_child();
+  return child;
 }
 
 std::unique_ptr<Process> RealProcesses::spawn_warm(const SpawnSpec& spec, Stdio& stdio) {
