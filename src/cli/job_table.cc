@@ -264,9 +264,10 @@ const Command& fetch_table() {
       .summary = "bring a job's output folder here",
       .usage = "rubato fetch ID DIR [--force]",
       .about =
-          "What the workers wrote into $RUBATO_OUTPUT, on whatever machine. Of a job that has ended it waits for what\n"
-          "is still on its way from there. Where several machines wrote the same file, that of the lowest rank\n"
-          "counts; the others are in DIR/rubato-others. What cannot be had is named.",
+          "What the workers wrote into $RUBATO_OUTPUT, on whatever machine. Of a job that has\n"
+          "ended it waits for what is still on its way from there. Where several machines wrote\n"
+          "the same file, that of the lowest rank counts; the others are in DIR/rubato-others.\n"
+          "What cannot be had is named.",
       .positional = {.name = "ID DIR", .help = "the job, and the folder to make", .at_most = 2},
       .flags = {{.name = "force", .help = "also into a folder that is there; files of the same name are replaced"},
                 json_flag(),
