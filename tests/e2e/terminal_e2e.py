@@ -52,7 +52,8 @@ class TerminalTest(remote_testing.RemoteCase):
             screen.type("exit 7\r")
             self.assertEqual(screen.end(), 7, screen.shown)
         # A command that fills the screen sees the terminal, and Ctrl-C ends it there.
-        with self.at("exec", "lab", "stty size; echo be''gins; sleep 1001; echo not''reached", rows=33) as screen:
+        sleeper = "stty size; sh -c 'echo be\"\"gins; exec sleep 1001'; echo not''reached"
+        with self.at("exec", "lab", sleeper, rows=33) as screen:
             screen.expect("33 80")
             screen.expect("begins")
             screen.interrupt()
