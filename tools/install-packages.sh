@@ -8,8 +8,9 @@ declare -A groups=(
   [build]="g++ cmake ninja-build ccache make git pkg-config libboost-dev libssl-dev nlohmann-json3-dev libyaml-dev
            libfmt-dev zlib1g-dev libzstd-dev libsqlite3-dev"
   [test]="libgtest-dev librapidcheck-dev python3 python3-torch python3-numpy etcd-server iproute2 iptables
-          openssl procps tmux openssh-server openssh-client rsync zstd
-          docker.io busybox-static jq zsh fish chromium chromium-driver fonts-dejavu-core python3-html5lib"
+          openssl procps tmux screen openssh-server openssh-client rsync zstd zsh fish
+          docker.io podman busybox-static jq dbus-user-session systemd chromium chromium-driver fonts-dejavu-core
+          python3-html5lib"
   [check]="libgtest-dev librapidcheck-dev python3 clang-19 libclang-rt-19-dev clang-format"
   [demo]="python3 python3-torch python3-numpy procps"
 )

@@ -32,7 +32,8 @@ struct HeadAddress {
 HeadAddress read_address(const ClusterPlace& place) {
   const std::optional<std::string> text = os::RealFiles().read(place.head_file());
   if (!text)
-    throw Error(ErrorCode::kNotFound, std::string(kNoCluster), "", "start it with: rubato up --cluster " + place.name);
+    throw Error(ErrorCode::kNotFound, std::string(kNoCluster), "",
+                fmt::format("'{0}' is down; start it with: rubato up --cluster {0}", place.name));
   const json document = json::parse(*text, nullptr, false);
   const json api = document.is_object() ? document.value("api", json::object()) : json::object();
   const bool told = api.is_object() && api.contains("port") && api["port"].is_number_integer();

@@ -9,6 +9,7 @@
 #include "os/files.h"
 #include "os/network.h"
 #include "os/runtime.h"
+#include "provider/node_plan.h"
 
 namespace rubato::cli {
 namespace {
@@ -199,6 +200,31 @@ std::string take_cluster_word(const ParsedCommand& parsed, std::vector<std::stri
   return word;
 }
 
+void require_up(const ClusterTarget& target, bool can_start) {
+  const bool elsewhere = target.text && !target.text->file.provider.this_machine();
+  if (target.known || target.head_here || (target.here() && !elsewhere)) return;
+  throw Error(ErrorCode::kNotFound, fmt::format("'{}' is not up", target.place.name), "",
+              fmt::format("start it with: rubato up {}{}", target.typed ? "" : "--cluster ", target.words()) +
+                  (can_start ? ", or add --start" : ""));
+}
+
+std::optional<provider::ContainerSpec> container_asked(const ParsedCommand& parsed, const ClusterTarget& target,
+                                                       const std::string& worker_type) {
+  const std::string where = parsed.value("run-env", "auto");
+  if (where != "auto" && where != "host" && where != "docker") {
+    throw bad_value(*parsed.find("run-env"), "expected auto, host or docker");
+  }
+  if (where == "host" || !target.text) return std::nullopt;
+  const ClusterFile& file = target.text->file;
+  const bool head = worker_type.empty();
+  auto container = provider::container_spec(file, head ? file.head_type : worker_type, head);
+  if (!container && where == "docker") {
+    throw Error(ErrorCode::kUsage, "--run-env docker: the cluster file has no docker section", target.text->path,
+                "drop the flag, or add docker with an image");
+  }
+  return container;
+}
+
 ClusterText without_min_workers(ClusterText text) {
   const std::vector<std::string> types = worker_types(text.file);
   for (const std::string& type : types) {
@@ -223,7 +249,9 @@ ClusterTarget known_cluster(const ParsedCommand& parsed, const Shell& shell, con
   }
   out.remote = read_remote(files, place);
   out.known = out.remote.has_value();
-  if (!out.remote && out.text && !out.text->file.provider.this_machine() && out.text->file.provider.head) {
+  out.head_here = !out.known && files.exists(place.head_file());
+  if (!out.remote && !out.head_here && out.text && !out.text->file.provider.this_machine() &&
+      out.text->file.provider.head) {
     out.remote = remote_from(out.text->file, shell.env);
   }
   return out;

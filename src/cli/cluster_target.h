@@ -7,6 +7,7 @@
 #include "cli/cli.h"
 #include "cli/remote_place.h"
 #include "model/cluster_file.h"
+#include "provider/node_setup.h"
 
 namespace rubato::cli {
 
@@ -19,8 +20,9 @@ struct ClusterText {
 struct ClusterTarget {
   ClusterPlace place;
   std::optional<ClusterText> text;   // absent: the cluster has none yet
-  std::optional<RemoteHead> remote;  // absent: its nodes are processes of this machine
+  std::optional<RemoteHead> remote;  // absent: its head is on this machine
   bool known = false;                // remote.json is there: its head has been found by `up`
+  bool head_here = false;            // this is the head's machine
   bool typed = false;                // the cluster was given as a file
 
   bool here() const { return !remote; }
@@ -44,6 +46,14 @@ ClusterTarget find_cluster(const ParsedCommand& parsed, const Shell& shell, cons
 // For what is known of the cluster at `place`; `word` is a file or not, as in find_cluster.
 ClusterTarget known_cluster(const ParsedCommand& parsed, const Shell& shell, const std::string& word,
                             const ClusterPlace& place);
+
+// Throws kNotFound, with the words to start it, for a cluster of other machines that was not started from here.
+void require_up(const ClusterTarget& target, bool can_start);
+
+// The container that --run-env means, on the head or on a node of `worker_type`; nullopt: the machine itself.
+// Throws kUsage for a word that is none of auto, host and docker, and for docker without a container in the file.
+std::optional<provider::ContainerSpec> container_asked(const ParsedCommand& parsed, const ClusterTarget& target,
+                                                       const std::string& worker_type = "");
 
 // Takes the cluster off the front of the positionals: with --cluster or -n and a first word that is no file, none is
 // taken.

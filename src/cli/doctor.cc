@@ -204,7 +204,7 @@ int doctor_exit_code(const std::vector<Finding>& findings) {
 }
 
 std::string findings_table(const std::vector<Finding>& findings, bool colour) {
-  size_t width = 0;
+  size_t width = std::string_view("CHECK").size();
   for (const Finding& finding : findings) width = std::max(width, finding.check.size());
   std::string out = fmt::format("{:<{}}  STATE  FOUND\n", "CHECK", width);
   int warnings = 0, failures = 0;

@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/cluster_target.h"
@@ -11,6 +12,7 @@
 #include "cli/session.h"
 #include "core/text.h"
 #include "os/files.h"
+#include "provider/external_config.h"
 
 namespace rubato::cli {
 namespace {
@@ -19,6 +21,7 @@ using nlohmann::json;
 
 constexpr int64_t kDiskFailKib = 100 << 10;  // rubato itself, and a little
 constexpr int64_t kDiskWarnKib = 5 << 20;
+constexpr Duration kStartMax = 1s;  // until the last of the calls that are made at once is under way
 constexpr double kClockWarnSeconds = 5, kClockFailSeconds = 300;  // certificates are young when a node starts
 
 // One line for each fact. What a host has not got says nothing.
@@ -39,6 +42,7 @@ p=$(command -v python3 || command -v python) && {
 }
 n=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') && echo "gpu $n"
 ls /dev/nvidia[0-9]* 2>/dev/null | wc -l | sed 's/^/devices /'
+echo "clock-last $(date +%s)"
 exit 0)sh";
 
 Finding good(std::string check, std::string found) { return {std::move(check), Health::kOk, std::move(found), ""}; }
@@ -121,9 +125,13 @@ class HostJudge {
   }
 
   void judge_clock() {
-    const double ours = static_cast<double>(to_ms(facts_.asked_at.time_since_epoch())) / 1000.0;
-    const double off = static_cast<double>(number_of(said("clock"))) - ours;
-    const std::string words = fmt::format("{:+.0f} s from ours", off);
+    const auto seconds = [](WallTime at) { return static_cast<double>(to_ms(at.time_since_epoch())) / 1000.0; };
+    // It read its clock, in whole seconds, first and last of all between our asking and its answer: however slow it is,
+    // what it is off lies between these two.
+    const double least = static_cast<double>(number_of(said("clock-last"))) - seconds(facts_.answered_at);
+    const double most = static_cast<double>(number_of(said("clock"))) + 1 - seconds(facts_.asked_at);
+    const double off = least > 0 ? least : std::min(most, 0.0);
+    const std::string words = off == 0 ? std::string("as ours") : fmt::format("{:+.0f} s from ours", off);
     if (std::abs(off) >= kClockFailSeconds) {
       out_.push_back(bad("clock", words, "set the clock (timedatectl set-ntp true): certificates would not be valid"));
     } else if (std::abs(off) >= kClockWarnSeconds) {
@@ -146,7 +154,7 @@ class HostJudge {
       out_.push_back(bad(tool, version.empty() ? "not there" : version,
                          fmt::format("install {}, and let {} use it", tool, said("user"))));
     } else {
-      out_.push_back(good(tool, "not there, and not needed"));
+      out_.push_back(good(tool, version.empty() ? "not there, and not needed" : "does not run, and is not needed"));
     }
     if (wants_.is_head && said("ssh").empty()) {
       out_.push_back(
@@ -195,14 +203,15 @@ struct Asked {
   provider::SshTarget target;
 };
 
-std::vector<Asked> hosts_of(const ClusterTarget& target, const Shell& shell) {
+// `workers`: those that the file names, or that its provider's program has.
+std::vector<Asked> hosts_of(const ClusterTarget& target, const Shell& shell, const std::vector<HostAddress>& workers) {
   os::RealFiles files;
   const ClusterFile& file = target.text->file;
   std::vector<Asked> out;
   const auto add = [&](const std::string& role, const HostAddress& host, bool head) {
     Asked one;
     one.target = worker_target(files, target.place, file, host, shell.env);
-    if (head) one.target.host = remote_from(file, shell.env).host.host;
+    if (head && file.provider.head) one.target.host = remote_from(file, shell.env).host.host;
     one.target.control_folder.clear();  // a look, not a stay
     one.facts.host = one.target.host;
     one.facts.port = one.target.port == 0 ? 22 : one.target.port;
@@ -213,8 +222,14 @@ std::vector<Asked> hosts_of(const ClusterTarget& target, const Shell& shell) {
     one.wants.is_head = head;
     out.push_back(std::move(one));
   };
-  add("head", *file.provider.head, true);
-  for (const HostAddress& worker : file.provider.workers) add("worker", worker, false);
+  if (file.provider.head) {
+    add("head", *file.provider.head, true);
+  } else if (target.remote) {
+    add("head", target.remote->host, true);
+  }
+  for (const HostAddress& worker : workers) {
+    if (!target.remote || worker.host != target.remote->host.host) add("worker", worker, false);
+  }
   return out;
 }
 
@@ -245,9 +260,53 @@ void ask(std::vector<Asked>& hosts, const Shell& shell) {
     facts.login = outcomes[i].error;
     if (!outcomes[i].result) continue;
     facts.said = read_facts(outcomes[i].result->out);
-    facts.asked_at = begin + std::chrono::duration_cast<WallTime::duration>(outcomes[i].result->took / 2);
+    facts.asked_at = begin;
+    facts.answered_at = begin + std::chrono::duration_cast<WallTime::duration>(outcomes[i].result->took + kStartMax);
   }
 }
+
+// A provider's program of one's own: whether it starts, and answers. `hosts` gets the machines that it tells of.
+std::vector<Finding> look_at_program(const ClusterTarget& target, const Shell& shell, std::vector<HostAddress>& hosts) {
+  provider::ExternalSettings settings;
+  settings.place = provider::ExternalPlace::kClient;
+  settings.folder = std::filesystem::absolute(target.text->path).lexically_normal().parent_path().string();
+  if (!target.typed && target.remote) settings.folder = target.remote->provider_folder;
+  try {
+    const provider::ExternalGreeting greeting = shell.remote()->greet_external(target.text->file, settings);
+    hosts = greeting.hosts;
+    std::string words = greeting.name;
+    if (!greeting.version.empty()) words += " " + greeting.version;
+    words += " answers";
+    if (greeting.machines_stay) words += "; its machines stay when their nodes go";
+    return {good("program", words)};
+  } catch (const Error& error) {
+    return {
+        bad("program", error.message, error.hint.empty() ? "run it by hand: docs/external-providers.md" : error.hint)};
+  }
+}
+
+// What is said of one host, or of the program, as the command prints it.
+class Report {
+ public:
+  Report(const ParsedCommand& parsed, const Shell& shell) : json_(parsed.has("json")), shell_(shell) {}
+
+  json add(const std::string& name, const std::vector<Finding>& findings) {
+    well_ = well_ && doctor_exit_code(findings) == 0;
+    if (!json_) {
+      shell_.out(
+          fmt::format("{}\n{}\n", paint(name, Hue::kBold, shell_.colour), findings_table(findings, shell_.colour)));
+    }
+    json checks = json::parse(findings_json(findings));
+    checks["name"] = name;
+    return checks;
+  }
+  bool well() const { return well_; }
+
+ private:
+  const bool json_;
+  const Shell& shell_;
+  bool well_ = true;
+};
 
 }  // namespace
 
@@ -257,29 +316,25 @@ std::vector<Finding> judge_host(const HostFacts& facts, const HostWants& wants) 
 
 int doctor_cluster(const ParsedCommand& parsed, const Shell& shell) {
   const ClusterTarget target = find_cluster(parsed, shell, parsed.positionals.front());
-  if (!target.text || !target.text->file.provider.head) {
+  const bool external = target.text && provider::is_external(target.text->file);
+  if (!target.text || (!target.text->file.provider.head && !external)) {
     throw Error(ErrorCode::kUsage, "this cluster file names no hosts", target.text ? target.text->path : "",
                 "check this machine with: rubato doctor");
   }
-  std::vector<Asked> hosts = hosts_of(target, shell);
+  Report report(parsed, shell);
+  json document = {{"hosts", json::array()}};
+  std::vector<HostAddress> workers = target.text->file.provider.workers;
+  if (external) document["provider"] = report.add("provider", look_at_program(target, shell, workers));
+  std::vector<Asked> hosts = hosts_of(target, shell, workers);
   ask(hosts, shell);
-  json all = json::array();
-  bool well = true;
   for (const Asked& one : hosts) {
-    const std::vector<Finding> findings = judge_host(one.facts, one.wants);
-    well = well && doctor_exit_code(findings) == 0;
-    if (parsed.has("json")) {
-      json checks = json::parse(findings_json(findings));
-      checks["host"] = one.facts.host;
-      checks["name"] = one.facts.name;
-      all.push_back(std::move(checks));
-    } else {
-      shell.out(fmt::format("{}\n{}\n", paint(one.facts.name, Hue::kBold, shell.colour),
-                            findings_table(findings, shell.colour)));
-    }
+    json checks = report.add(one.facts.name, judge_host(one.facts, one.wants));
+    checks["host"] = one.facts.host;
+    document["hosts"].push_back(std::move(checks));
   }
-  if (parsed.has("json")) shell.out(json_text(json{{"ok", well}, {"hosts", all}}));
-  return well ? 0 : 1;
+  document["ok"] = report.well();
+  if (parsed.has("json")) shell.out(json_text(document));
+  return report.well() ? 0 : 1;
 }
 
 }  // namespace rubato::cli

@@ -24,7 +24,7 @@ struct HostFacts {
   std::optional<os::EndpointProbe> door;  // absent: the name has no address
   std::optional<Error> login;             // why ssh did not get in
   std::map<std::string, std::string> said;
-  WallTime asked_at{};  // by our clock, in the middle of the call
+  WallTime asked_at{}, answered_at{};  // by our clock
 };
 
 // `wants`: what of it the cluster file needs.

@@ -19,6 +19,8 @@
 namespace rubato::cli {
 namespace {
 
+using nlohmann::json;
+
 constexpr std::string_view kProgramThere = "~/.rubato/bin/rubato";
 
 ParsedCommand parsed_for(const ClusterTarget& target, const ParsedCommand& from) {
@@ -44,23 +46,11 @@ Multiplexer multiplexer_of(const ParsedCommand& parsed) {
   return parsed.has("tmux") ? Multiplexer::kTmux : Multiplexer::kNone;
 }
 
-// The container that the command is to run in; nullopt: the host itself.
-std::optional<std::string> container_of(const ParsedCommand& parsed, const ClusterTarget& target) {
-  const std::string where = parsed.value("run-env", "auto");
-  if (where != "auto" && where != "host" && where != "docker") {
-    throw bad_value(*parsed.find("run-env"), "expected auto, host or docker");
-  }
-  if (where == "host" || !target.text) return std::nullopt;
-  const auto container = container_for(target.text->file, target.text->file.head_type, true);
-  if (!container && where == "docker") {
-    throw Error(ErrorCode::kUsage, "--run-env docker: the cluster file has no docker section", target.text->path,
-                "drop the flag, or add docker with an image");
-  }
-  if (!container) return std::nullopt;
-  return container->name;
+void set_container(PlaceWords& words, const std::optional<provider::ContainerSpec>& container) {
+  if (!container) return;
+  words.container = container->container.name;
+  words.podman = container->use_podman;
 }
-
-bool uses_podman(const ClusterTarget& target) { return target.text && target.text->file.docker.use_podman; }
 
 std::vector<provider::SshForward> forwards_of(const ParsedCommand& parsed) {
   std::vector<provider::SshForward> out;
@@ -88,6 +78,18 @@ class HeadLine {
     if (target_.here()) return os::own_program();
     return target_.remote->program.empty() ? std::string(kProgramThere) : target_.remote->program;
   }
+
+  // The same, in a screen or tmux: that the machine has none is told.
+  int run(const std::string& line, bool terminal, Multiplexer multiplexer, const std::string& machine) {
+    const int code = run(line, terminal);
+    if (multiplexer == Multiplexer::kNone || code != kNoMultiplexer) return code;
+    const std::string_view program = to_string(multiplexer);
+    throw Error(ErrorCode::kUsage, fmt::format("there is no {} on {}", program, machine), "",
+                fmt::format("install it there (apt-get install {}), for new nodes by setup_commands; or drop --{}",
+                            program, program));
+  }
+
+  std::string machine() const { return target_.here() ? "this machine" : target_.remote->host.host; }
 
   int run(const std::string& line, bool terminal) {
     const std::unique_ptr<Remote> remote = shell_.remote();
@@ -146,10 +148,13 @@ class StopAfter {
 // Starts the cluster when that was asked for. What is known of it is then looked up anew.
 ClusterTarget started(const ParsedCommand& parsed, const Shell& shell, const std::string& word) {
   ClusterTarget target = find_cluster(parsed, shell, word);
-  if (!parsed.has("start")) return target;
+  if (!parsed.has("start")) {
+    require_up(target, true);
+    return target;
+  }
   const ParsedCommand up = parsed_for(target, parsed);
   const int code = up_command(up, shell);
-  if (code != 0) throw Error(ErrorCode::kFailed, fmt::format("'{}' could not be started", target.place.name));
+  if (code != 0) throw Error(ErrorCode::kFailed, fmt::format("'{}' is not up, so nothing was run", target.place.name));
   return find_cluster(parsed, shell, word);
 }
 
@@ -167,14 +172,20 @@ int exec_script(const ParsedCommand& parsed, const Shell& shell, const std::stri
   words.stop = stop;
   words.here = target.here();
   words.multiplexer = multiplexer_of(parsed);
-  words.container = container_of(parsed, target);
-  words.podman = uses_podman(target);
-  const int code = head.run(exec_line(words), words.terminal);
+  set_container(words, container_asked(parsed, target));
+  words.power_off = words.multiplexer != Multiplexer::kNone && target.remote && target.remote->power_off;
+  const int code = head.run(exec_line(words), words.terminal, words.multiplexer, head.machine());
   if (words.multiplexer == Multiplexer::kNone) return code;
   if (code == 0) {
     stop_after.leave_it();  // the command has only begun; what it runs in ends the cluster
-    const char* flag = words.multiplexer == Multiplexer::kScreen ? "--screen" : "--tmux";
-    shell.err(fmt::format("it runs; see it with: rubato attach {} {}\n", target.words(), flag));
+    std::string attach = fmt::format("rubato attach {} --{}", target.words(), to_string(words.multiplexer));
+    if (const Given* ports = parsed.find("port-forward")) {
+      for (const std::string& port : ports->values) attach += " -p " + port;
+    }
+    shell.err(fmt::format("it runs; see it with: {}\n", attach));
+    if (stop) {
+      shell.err(fmt::format("the cluster ends with it; then forget it here with: rubato down {}\n", target.words()));
+    }
   }
   return code;
 }
@@ -235,7 +246,13 @@ int submit_to_command(const ParsedCommand& first, const Shell& shell) {
     if (!target.here()) {
       os::RealFiles files;
       const std::string name = std::filesystem::path(script).filename().string();
-      shell.remote()->upload(target_of(files, target.place, *target.remote), there, "~/" + name, {});
+      const provider::SshTarget way = target_of(files, target.place, *target.remote);
+      const auto container = container_asked(parsed, target);
+      if (container) {
+        shell.remote()->upload_inside(way, *container, there, "~/" + name, {});
+      } else {
+        shell.remote()->upload(way, there, "~/" + name, {});
+      }
       there = name;
     }
     std::string line = there.starts_with('/') ? "" : "cd ~ && ";
@@ -245,6 +262,28 @@ int submit_to_command(const ParsedCommand& first, const Shell& shell) {
   });
 }
 
+namespace {
+
+// The words that the head's machine reaches a worker with, by its own key: workers may have no address that is reached
+// from here.
+std::string through_head(const ClusterTarget& target, const std::string& address, const std::string& line) {
+  const ClusterFile& file = target.text->file;
+  HostAddress fallback;
+  fallback.host = address;
+  provider::SshTarget worker = provider::ssh_target(host_of(file, address).value_or(fallback), file.auth);
+  const std::string folder = target.remote ? target.remote->folder : target.place.folder;
+  worker.key_file = folder + "/ssh/id_ed25519";
+  worker.known_hosts = folder + "/ssh/known_hosts";
+  worker.proxy_command.clear();
+  worker.proxy_jump.clear();
+  provider::SshOptions options;
+  options.tty = true;
+  options.command = line;
+  return "exec " + shell_join(provider::ssh_argv(worker, options));
+}
+
+}  // namespace
+
 int attach_command(const ParsedCommand& parsed, const Shell& shell) {
   std::vector<std::string> positionals = parsed.positionals;
   const ClusterTarget target = started(parsed, shell, take_cluster_word(parsed, positionals));
@@ -252,35 +291,33 @@ int attach_command(const ParsedCommand& parsed, const Shell& shell) {
   AttachWords words;
   words.cluster = target.place.name;
   words.program = head.program();
+  words.here = target.here();
   words.multiplexer = multiplexer_of(parsed);
   words.fresh = parsed.has("new");
-  words.container = container_of(parsed, target);
-  words.podman = uses_podman(target);
-  std::string line = attach_line(words);
+  if (words.fresh && words.multiplexer == Multiplexer::kNone) {
+    throw Error(ErrorCode::kUsage, "--new needs --screen or --tmux", "", "without them every shell is a new one");
+  }
   const std::string node = parsed.value("node", parsed.value("node-ip"));
-  if (node.empty() || node == "head") return head.run(line, true);
-
-  // Through the head, with its own key: workers may have no address that is reached from here.
-  std::string address = node;
+  if (node.empty() || node == "head") {
+    set_container(words, container_asked(parsed, target));
+    return head.run(attach_line(words), true, words.multiplexer, head.machine());
+  }
+  std::string address = node, type;
   try {
-    address = raw_in(get(*shell.open_api(target.place), "nodes/" + url_part(node)), "address");
+    const json found = get(*shell.open_api(target.place), "nodes/" + url_part(node));
+    address = raw_in(found, "address");
+    type = raw_in(found, "type");
   } catch (const Error& failed) {
     if (failed.code != ErrorCode::kNotFound || !target.text || !host_of(target.text->file, node)) throw;
   }
-  if (target.here())
-    return head.run(fmt::format("cd {} && {}", shell_quote(target.place.node_folders() + "/" + node), line), true);
-  const ClusterFile& file = target.text->file;
-  HostAddress fallback;
-  fallback.host = address;
-  provider::SshTarget worker = provider::ssh_target(host_of(file, address).value_or(fallback), file.auth);
-  worker.key_file = target.remote->folder + "/ssh/id_ed25519";
-  worker.known_hosts = target.remote->folder + "/ssh/known_hosts";
-  worker.proxy_command.clear();
-  worker.proxy_jump.clear();
-  provider::SshOptions options;
-  options.tty = true;
-  options.command = line;
-  return head.run("exec " + shell_join(provider::ssh_argv(worker, options)), true);
+  const bool own_processes = !target.text || target.text->file.provider.this_machine();
+  if (target.here() && own_processes) {
+    const std::string folder = shell_quote(target.place.node_folders() + "/" + node);
+    return head.run(fmt::format("cd {} && {}", folder, attach_line(words)), true, words.multiplexer, head.machine());
+  }
+  set_container(words, container_asked(parsed, target, type.empty() ? target.text->file.head_type : type));
+  words.program = kProgramThere;
+  return head.run(through_head(target, address, attach_line(words)), true, words.multiplexer, node);
 }
 
 }  // namespace rubato::cli

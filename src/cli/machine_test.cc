@@ -42,6 +42,7 @@ struct FakeWorld {
   std::string staged;
   std::string tree = "t1";
   std::set<std::string> unreachable;
+  std::optional<provider::ExternalGreeting> greeting;
 
   FakeWorld() {
     std::filesystem::remove_all(home);
@@ -83,6 +84,14 @@ class FakeRemote final : public Remote {
   void download(const SshTarget&, const std::string& remote, const std::string& local, provider::SyncOptions) override {
     world_.asked.push_back("download " + remote + " " + local);
   }
+  void upload_inside(const SshTarget&, provider::ContainerSpec container, const std::string& local,
+                     const std::string& remote, provider::SyncOptions) override {
+    world_.asked.push_back("upload " + local + " " + container.container.name + ":" + remote);
+  }
+  void download_inside(const SshTarget&, provider::ContainerSpec container, const std::string& remote,
+                       const std::string& local, provider::SyncOptions) override {
+    world_.asked.push_back("download " + container.container.name + ":" + remote + " " + local);
+  }
   std::string tree_hash(const std::string&, provider::SyncOptions) override { return world_.tree; }
   std::string program_name() override { return "rubato-1"; }
   std::string put_program(const SshTarget& target) override {
@@ -107,6 +116,10 @@ class FakeRemote final : public Remote {
   void disconnect(const SshTarget&) override {}
   void disconnect_all(const std::string&) override {}
   ExternalHead make_external_head(const ClusterFile&, provider::ExternalSettings) override { return {}; }
+  provider::ExternalGreeting greet_external(const ClusterFile&, provider::ExternalSettings) override {
+    if (!world_.greeting) throw Error(ErrorCode::kFailed, "it says nothing", "", "teach it to speak");
+    return *world_.greeting;
+  }
   ExternalHead end_external_head(const ClusterFile&, provider::ExternalSettings) override { return {}; }
   int in_front(const SshTarget& target, const provider::SshOptions& options) override {
     return in_front_here(provider::ssh_argv(target, options));
@@ -165,9 +178,11 @@ TEST(RemoteUp, PutsWhatIsMissingAndRunsUpThere) {
   EXPECT_NE(there.find("/home/u/.rubato/bin/rubato-1 up /home/u/lab/incoming/cluster.yaml --here"), std::string::npos);
   EXPECT_NE(there.find("--files-hash " + world.staged), std::string::npos) << there;
   EXPECT_EQ(typed.err,
+            "[1/5] ubuntu@10.0.0.1 is reached\n"
             "[2/5] 10.0.0.1 has rubato now\n"
             "[3/5] 1 path of file_mounts: new contents on 10.0.0.1\n"
-            "[4/5] the head's key is on 2 of 2 workers\n");
+            "[4/5] 2 workers let the head in\n"
+            "[5/5] the head, on 10.0.0.1\n");
   EXPECT_EQ(world.files.read(world.folder() + "/token"), "secret\n");
   EXPECT_EQ(json::parse(*world.files.read(world.folder() + "/remote.json")).at("api_port"), 4242);
 }
@@ -184,13 +199,23 @@ TEST(RemoteUp, TheSecondTimeNothingIsSent) {
   EXPECT_NE(world.type({"up", world.file}).err.find("[3/5]"), std::string::npos);
 }
 
+TEST(RemoteUp, ADryRunKnowsTheFiles) {
+  FakeWorld world;
+  world.write(std::string(kLab) + "file_mounts: {/srv/code: /tmp}\n");
+  world.type({"up", world.file});
+  world.asked.clear();
+  EXPECT_EQ(world.type({"up", world.file, "--dry-run"}).err, "");
+  EXPECT_NE(world.in_front.back().back().find("--files-hash " + world.staged), std::string::npos);
+  EXPECT_EQ(world.asked, (std::vector<std::string>{"connect 10.0.0.1", "run 10.0.0.1"}));
+}
+
 TEST(RemoteUp, AWorkerThatDoesNotAnswerHoldsUpNobody) {
   FakeWorld world;
   world.unreachable = {"10.0.0.3"};
   const Typed typed = world.type({"up", world.file});
   EXPECT_EQ(typed.code, 0);
   EXPECT_NE(typed.err.find("note: 10.0.0.3 does not let the head in yet: 10.0.0.3 is silent"), std::string::npos);
-  EXPECT_NE(typed.err.find("the head's key is on 1 of 2 workers"), std::string::npos);
+  EXPECT_NE(typed.err.find("1 of 2 workers let the head in"), std::string::npos);
   EXPECT_EQ(world.count("run 10.0.0.3"), 2u);  // straight, and by way of the head
 }
 
@@ -218,12 +243,21 @@ TEST(RemoteDown, ForgetsTheClusterAndTakesTheKeyBack) {
 
 TEST(Exec, HasTheCommandsExitCode) {
   FakeWorld world;
+  const Typed down = world.type({"exec", world.file, "exit 7"});
+  EXPECT_EQ(down.err, "error: 'lab' is not up\n  fix start it with: rubato up " + world.file + ", or add --start\n");
+  EXPECT_EQ(down.code, 1);
+  world.type({"up", world.file});
+  world.in_front.clear();
   world.front_code = 7;
   EXPECT_EQ(world.type({"exec", world.file, "exit 7"}).code, 7);
   const auto& argv = world.in_front.at(0);
   EXPECT_EQ(argv.front(), "ssh");
   EXPECT_NE(std::find(argv.begin(), argv.end(), "10.0.0.1"), argv.end());
   EXPECT_NE(argv.back().find("bash --login -i -c"), std::string::npos);
+  world.front_code = kNoMultiplexer;
+  const Typed missing = world.type({"exec", world.file, "x", "--tmux"});
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_NE(missing.err.find("there is no tmux on 10.0.0.1"), std::string::npos) << missing.err;
   EXPECT_EQ(world.type({"exec", world.file}).code, 2);
   EXPECT_EQ(world.type({"exec", world.file, "x", "--run-env", "moon"}).code, 2);
   EXPECT_EQ(world.type({"exec", world.file, "x", "--run-env", "docker"}).code, 2);
@@ -231,6 +265,8 @@ TEST(Exec, HasTheCommandsExitCode) {
 
 TEST(Exec, PortsHaveAConnectionOfTheirOwn) {
   FakeWorld world;
+  world.type({"up", world.file});
+  world.in_front.clear();
   world.type({"exec", world.file, "serve", "-p", "8899", "-p", "80:8080"});
   const std::string words = shell_join(world.in_front.at(0));
   EXPECT_NE(words.find("-L 127.0.0.1:8899:127.0.0.1:8899"), std::string::npos);
@@ -267,6 +303,8 @@ TEST(Submit, AClusterFileInFrontMeansRaysSubmit) {
   EXPECT_FALSE(is_submit_to_cluster({"--name", "c.yaml", "train.py"}));
   FakeWorld world;
   std::ofstream(world.home + "/train.py") << "";
+  world.type({"up", world.file});
+  world.in_front.clear();
   world.type({"submit", world.file, world.home + "/train.py", "--epochs", "3"});
   EXPECT_EQ(world.count("upload " + world.home + "/train.py ~/train.py"), 1u);
   EXPECT_NE(world.in_front.at(0).back().find("train.py --epochs 3"), std::string::npos);
@@ -275,11 +313,58 @@ TEST(Submit, AClusterFileInFrontMeansRaysSubmit) {
 TEST(Rsync, WithoutPathsItIsTheMounts) {
   FakeWorld world;
   world.write(std::string(kLab) + "file_mounts: {/srv/code: ~/code}\n");
+  EXPECT_EQ(world.type({"rsync_up", world.file}).code, 1);  // it is not up
+  world.type({"up", world.file});
   EXPECT_EQ(world.type({"rsync_up", world.file}).code, 0);
   EXPECT_EQ(world.count("upload /h/code /srv/code"), 1u);
   world.type({"rsync-down", world.file, "/srv/out", "/tmp/out/"});
   EXPECT_EQ(world.count("download /srv/out /tmp/out/"), 1u);
   EXPECT_EQ(world.type({"rsync-up", world.file, "one"}).code, 2);
+}
+
+TEST(Rsync, MeansTheContainerIfThereIsOne) {
+  FakeWorld world;
+  world.write(std::string(kLab) + "docker: {image: i, container_name: box}\n");
+  world.type({"up", world.file});
+  world.type({"rsync-up", world.file, "/a", "~/b"});
+  EXPECT_EQ(world.count("upload /a box:~/b"), 1u);
+  world.type({"rsync-up", world.file, "/a", "~/b", "--run-env", "host"});
+  EXPECT_EQ(world.count("upload /a ~/b"), 1u);
+  world.type({"rsync-down", world.file, "~/b", "/c"});
+  EXPECT_EQ(world.count("download box:~/b /c"), 1u);
+  std::ofstream(world.home + "/train.py") << "";
+  world.type({"submit", world.file, world.home + "/train.py"});
+  EXPECT_EQ(world.count("upload " + world.home + "/train.py box:~/train.py"), 1u);
+}
+
+TEST(MachineWords, EachClusterHasSessionsOfItsOwn) {
+  AttachWords words;
+  words.cluster = "lab";
+  words.program = "/b/rubato";
+  words.multiplexer = Multiplexer::kTmux;
+  const std::string tmux = attach_line(words);
+  EXPECT_NE(tmux.find("tmux -L rubato-lab has-session"), std::string::npos) << tmux;
+  words.multiplexer = Multiplexer::kScreen;
+  EXPECT_NE(attach_line(words).find("screen -L -S rubato-lab. -xRR"), std::string::npos) << attach_line(words);
+  words.fresh = true;
+  EXPECT_EQ(attach_line(words).find("-xRR"), std::string::npos);
+}
+
+TEST(DoctorCluster, AProvidersProgramIsARow) {
+  FakeWorld world;
+  world.write(
+      "cluster_name: lab\nprovider: {type: external, command: [./p]}\n"
+      "available_node_types: {h: {resources: {CPU: 1}}}\nhead_node_type: h\n");
+  const Typed broken = world.type({"doctor", world.file});
+  EXPECT_EQ(broken.code, 1);
+  EXPECT_NE(broken.out.find("program  fail   it says nothing\n         fix    teach it to speak\n"), std::string::npos)
+      << broken.out << broken.err;
+  world.greeting.emplace();
+  world.greeting->name = "p";
+  world.greeting->version = "1.0";
+  const Typed well = world.type({"doctor", world.file});
+  EXPECT_EQ(well.code, 0) << well.err;
+  EXPECT_NE(well.out.find("p 1.0 answers"), std::string::npos) << well.out;
 }
 
 TEST(ClusterText, OverridesArePutWhereTheKeyStands) {
@@ -367,9 +452,11 @@ TEST(DoctorCluster, JudgesWhatAHostSays) {
   HostFacts facts;
   facts.direct = false;
   facts.asked_at = *parse_time("2026-11-15T04:00:00Z");
+  facts.answered_at = facts.asked_at + 20s;  // a slow host
   const auto clock = std::to_string(to_ms(facts.asked_at.time_since_epoch()) / 1000 + 600);
-  facts.said = {{"user", "ubuntu"}, {"home", "yes"},      {"disk", "1000"},         {"clock", clock},
-                {"docker", "20.1"}, {"python", "3.11.2"}, {"torch", "2.1.0+cpu 0"}, {"gpu", "4"}};
+  facts.said = {{"user", "ubuntu"},   {"home", "yes"},          {"disk", "1000"},
+                {"clock", clock},     {"clock-last", clock},    {"docker", "20.1"},
+                {"python", "3.11.2"}, {"torch", "2.1.0+cpu 0"}, {"gpu", "4"}};
   std::map<std::string, Health> found;
   HostWants wants;
   wants.docker = true;

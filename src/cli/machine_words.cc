@@ -11,67 +11,142 @@ namespace rubato::cli {
 namespace {
 
 // So that `rubato status` and the like, typed there, mean this cluster.
-std::string surroundings(const std::string& cluster, const std::string& program) {
-  std::string out = fmt::format("export RUBATO_CLUSTER={}", shell_quote(cluster));
-  const size_t slash = program.rfind('/');
-  if (slash != std::string::npos)
-    out += fmt::format(" PATH={}:\"$PATH\"", provider::quote_path(program.substr(0, slash)));
+std::string surroundings(const PlaceWords& words) {
+  std::string out = fmt::format("export RUBATO_CLUSTER={}", shell_quote(words.cluster));
+  const size_t slash = words.program.rfind('/');
+  // A container has its own home, with rubato in the usual place.
+  const std::string folder = words.container ? "~/.rubato/bin" : words.program.substr(0, slash);
+  if (slash != std::string::npos) out += fmt::format(" PATH={}:\"$PATH\"", provider::quote_path(folder));
   return out + "; ";
 }
 
 // A login shell complains when it is interactive without a terminal, and profiles may, too: nobody asked for that.
+// Without bash, as in small images, it is sh.
 std::string in_login_shell(const std::string& script, bool terminal) {
+  const std::string start =
+      "exec sh -c 'command -v bash >/dev/null 2>&1 && exec bash --login -i -c \"$0\"; exec sh -l -c \"$0\"' ";
   const std::string inside = "(" + script + "\n)";  // an `exit` of the shell itself would say "logout"
-  if (terminal) return "exec bash --login -i -c " + shell_quote(inside);
-  return "exec 4>&2 2>/dev/null; exec bash --login -i -c " + shell_quote("exec 2>&4 4>&-; " + inside);
+  if (terminal) return start + shell_quote(inside);
+  return "exec 4>&2 2>/dev/null; " + start + shell_quote("exec 2>&4 4>&-; " + inside);
 }
 
-std::string in_container(const std::string& name, bool podman, bool terminal, const std::string& line) {
-  return fmt::format("{} exec {} {} bash -c {}", podman ? "podman" : "docker", terminal ? "-it" : "-i",
-                     shell_quote(name), shell_quote(line));
+std::string in_container(const PlaceWords& words, bool terminal, const std::string& line) {
+  return fmt::format("{} exec {} {} sh -c {}", words.podman ? "podman" : "docker", terminal ? "-it" : "-i",
+                     shell_quote(*words.container), shell_quote(line));
+}
+
+// The person's own shell. A profile may set PATH anew (Debian's does), so ours is added after it, by a login shell that
+// becomes the one that is typed into. Shells of another kind get what they inherit.
+std::string shell_line(const PlaceWords& words) {
+  const std::string before = surroundings(words);
+  const std::string start = "-l -c " + shell_quote(before + "exec \"$0\" -i");
+  if (words.container) {
+    const std::string inside = fmt::format("sh=$(command -v bash || echo sh); exec \"$sh\" {} \"$sh\"", start);
+    return "exec " + in_container(words, true, inside);
+  }
+  return fmt::format(
+      "sh=${{SHELL:-bash}}; case \"${{sh##*/}}\" in bash|zsh|ksh|dash|sh) exec \"$sh\" {} \"$sh\" ;; esac; "
+      "{}exec \"$sh\" -l",
+      start, before);
+}
+
+std::string down_words(const ExecWords& words) {
+  std::string out = fmt::format("{} down -y --here --cluster {} </dev/null", provider::quote_path(words.program),
+                                shell_quote(words.cluster));
+  if (words.power_off) out += " && { sudo -n shutdown -h now || shutdown -h now; }";
+  return out;
 }
 
 // The command's end ends the cluster, whether or not somebody still listens.
 std::string then_stop(const std::string& line, const ExecWords& words) {
-  return fmt::format(
-      "trap '' HUP PIPE; (trap - HUP PIPE; {}\n); rc=$?; {} down -y --here --cluster {} </dev/null; exit $rc", line,
-      provider::quote_path(words.program), shell_quote(words.cluster));
+  return fmt::format("trap '' HUP PIPE; (trap - HUP PIPE; {}\n); rc=$?; {}; exit $rc", line, down_words(words));
 }
 
-std::string detached(const std::string& line, Multiplexer multiplexer, bool stays) {
-  const std::string kept = stays ? line + "\nexec bash" : line;
-  if (multiplexer == Multiplexer::kTmux) return "tmux new-session -d bash -c " + shell_quote(kept);
-  return "screen -L -dm bash -c " + shell_quote(kept);
+// The same in a session, which may be killed with all that is in it: somebody outside waits for its end. A process is
+// known by its number and the time when it started (field 22 of its stat, the 19th after its state).
+constexpr std::string_view kWaitForEnd =
+    R"sh(s() { sed -n 's/.*) [^ZX] //p' "/proc/$0/stat" 2>/dev/null | cut -d' ' -f19; }
+t=$(s); while [ -n "$t" ] && [ "$(s)" = "$t" ]; do sleep 0.5; done
+)sh";
+std::string stop_outside(const std::string& line, const ExecWords& words) {
+  const std::string log = provider::quote_path("~/.rubato/stop-" + words.cluster + ".log");
+  return fmt::format("setsid sh -c {} $$ >{} 2>&1 </dev/null &\n{}",
+                     shell_quote(std::string(kWaitForEnd) + down_words(words)), log, line);
+}
+
+std::string tmux_of(const PlaceWords& words) { return "tmux -L " + shell_quote("rubato-" + words.cluster); }
+// screen takes the beginning of a name for the name: the dot tells `lab` from `lab-2`.
+std::string screen_of(const PlaceWords& words) {
+  return "screen -L -S " + shell_quote("rubato-" + words.cluster + ".");
+}
+
+// As one word that any shell takes for a command: tmux hands it to the person's.
+std::string as_command(const std::string& line) { return "exec sh -c " + shell_quote(line); }
+
+// Later windows are as the first.
+std::string tmux_windows(const PlaceWords& words) {
+  return " \\; set-option -g default-command " + shell_quote(as_command(shell_line(words)));
+}
+
+// With what a login shell finds: the program may be where only the person's profile leads.
+std::string with_multiplexer(const PlaceWords& words, bool terminal, const std::string& line) {
+  const std::string script = fmt::format("{}command -v {} >/dev/null || exit {}; {}", surroundings(words),
+                                         to_string(words.multiplexer), kNoMultiplexer, line);
+  return words.here ? script : in_login_shell(script, terminal);
+}
+
+std::string detached(const ExecWords& words, const std::string& line) {
+  const std::string command = shell_quote(as_command(words.stop ? line : line + "\n" + shell_line(words)));
+  if (words.multiplexer == Multiplexer::kScreen) return screen_of(words) + " -dm sh -c " + command;
+  return tmux_of(words) + " new-session -d " + command + tmux_windows(words);
 }
 
 }  // namespace
 
+std::string_view to_string(Multiplexer multiplexer) {
+  switch (multiplexer) {
+    case Multiplexer::kNone:
+      return "";
+    case Multiplexer::kScreen:
+      return "screen";
+    case Multiplexer::kTmux:
+      return "tmux";
+  }
+  return "";
+}
+
 std::string exec_line(const ExecWords& words) {
   const bool apart = words.multiplexer != Multiplexer::kNone;
   const bool terminal = words.terminal || apart;
-  std::string script = surroundings(words.cluster, words.program) + words.script;
+  std::string script = surroundings(words) + words.script;
   if (!words.here || words.container) script = in_login_shell(script, terminal);
-  if (words.container) script = in_container(*words.container, words.podman, terminal, script);
-  if (words.stop) script = then_stop(script, words);
-  if (apart) script = detached(script, words.multiplexer, !words.stop);
-  return script;
+  if (words.container) script = in_container(words, terminal, script);
+  if (words.stop) {
+    script = apart ? stop_outside(script, words) : then_stop(script, words);
+  } else if (apart) {
+    script = "(" + script + "\n)";  // a shell follows, which must outlive its `exec`
+  }
+  return apart ? with_multiplexer(words, words.terminal, detached(words, script)) : script;
 }
 
 std::string attach_line(const AttachWords& words) {
-  std::string shell = "exec \"${SHELL:-bash}\" -l";
-  if (words.container)
-    shell =
-        fmt::format("exec {} exec -it {} bash -l", words.podman ? "podman" : "docker", shell_quote(*words.container));
-  const std::string before = surroundings(words.cluster, words.program);
+  const std::string shell = shell_line(words);
   switch (words.multiplexer) {
     case Multiplexer::kNone:
-      return before + shell;
+      return shell;
     case Multiplexer::kScreen:
-      return before + (words.fresh ? "exec screen -L" : "exec screen -L -xRR");
+      return with_multiplexer(
+          words, true,
+          fmt::format("exec {} {} sh -c {}", screen_of(words), words.fresh ? "" : "-xRR", shell_quote(shell)));
     case Multiplexer::kTmux:
-      return before + (words.fresh ? "exec tmux new" : "tmux attach || exec tmux new");
+      break;
   }
-  return before + shell;
+  const std::string tmux = tmux_of(words);
+  // `tmux attach || tmux new` would now and then meet the server that the first has started and that ends again.
+  const std::string found = fmt::format("if {0} has-session 2>/dev/null; then exec {0} attach-session; fi; ", tmux);
+  return with_multiplexer(words, true,
+                          fmt::format("{}exec {} new-session {}{}", words.fresh ? "" : found, tmux,
+                                      shell_quote(as_command(shell)), tmux_windows(words)));
 }
 
 PortPair parse_port_pair(const std::string& text) {

@@ -3,10 +3,14 @@
 // A command of a person runs in a login shell that is interactive (the usual .bashrc does nothing in one that is not),
 // in the cluster's container if it has one, in a screen or tmux if that was asked for. `--stop` is part of the words:
 // the head's machine ends the cluster when the command has ended, also when whoever typed it has gone.
+//
+// Each cluster has sessions of its own: a tmux server `rubato-NAME`, screens called `rubato-NAME.`. So `attach` finds
+// what `exec` or an earlier `attach` began, and never a session that the person has there for other things.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/cluster_file.h"
@@ -15,29 +19,33 @@ namespace rubato::cli {
 
 enum class Multiplexer { kNone, kScreen, kTmux };
 
-struct ExecWords {
+// Where the words run, and in what.
+struct PlaceWords {
   std::string cluster;
-  std::string script;   // for bash
-  std::string program;  // the path of rubato on that machine, for --stop and for the command's own use
-  bool terminal = false;
-  bool stop = false;
-  bool here = false;  // this machine: its environment is ours already
+  std::string program;  // the path of rubato on that machine, for --stop and for the person's own use
+  bool here = false;    // this machine: its environment is ours already
   Multiplexer multiplexer = Multiplexer::kNone;
   std::optional<std::string> container;  // its name
   bool podman = false;
 };
+
+struct ExecWords : PlaceWords {
+  std::string script;  // for bash
+  bool terminal = false;
+  bool stop = false;
+  bool power_off = false;  // after --stop: the machine has no other use, and nobody is there to end it
+};
 // For `sh -c`, or for the shell that sshd starts.
 std::string exec_line(const ExecWords& words);
 
-struct AttachWords {
-  std::string cluster;
-  std::string program;
-  Multiplexer multiplexer = Multiplexer::kNone;
+struct AttachWords : PlaceWords {
   bool fresh = false;  // a new screen or tmux
-  std::optional<std::string> container;
-  bool podman = false;
 };
 std::string attach_line(const AttachWords& words);
+
+// What a line with a multiplexer ends with when the machine has none.
+inline constexpr int kNoMultiplexer = 127;
+std::string_view to_string(Multiplexer multiplexer);  // the program's name
 
 // "8899" or "8899:80": local and remote. Throws a usage Error.
 struct PortPair {

@@ -14,6 +14,7 @@
 #include "os/runtime.h"
 #include "os/secret.h"
 #include "os/ssh_master.h"
+#include "provider/docker_runner.h"
 #include "provider/external_instances.h"
 #include "provider/remote_binary.h"
 #include "provider/ssh_runner.h"
@@ -88,12 +89,12 @@ Task<int> run_each(Loop& loop, std::vector<std::unique_ptr<SshRunner>>& runners,
   co_return 0;
 }
 
-Task<int> upload_one(SshRunner& runner, std::string local, std::string remote, SyncOptions options) {
+Task<int> upload_one(provider::CommandRunner& runner, std::string local, std::string remote, SyncOptions options) {
   co_await runner.upload(std::move(local), std::move(remote), std::move(options));
   co_return 0;
 }
 
-Task<int> download_one(SshRunner& runner, std::string remote, std::string local, SyncOptions options) {
+Task<int> download_one(provider::CommandRunner& runner, std::string remote, std::string local, SyncOptions options) {
   co_await runner.download(std::move(remote), std::move(local), std::move(options));
   co_return 0;
 }
@@ -122,6 +123,12 @@ Task<int> make_head_into(provider::ExternalInstances& instances, provider::NodeO
   head.address = machine.address.empty() ? machine.host.host : machine.address;
   head.carry = greeting.carry;
   head.hosts = greeting.hosts;
+  head.machines_stay = greeting.machines_stay;
+  co_return 0;
+}
+
+Task<int> greet_into(provider::ExternalInstances& instances, provider::ExternalGreeting& greeting) {
+  greeting = co_await instances.greet();
   co_return 0;
 }
 
@@ -158,6 +165,20 @@ class RealRemote final : public Remote {
   void download(const SshTarget& target, const std::string& remote, const std::string& local,
                 SyncOptions options) override {
     SshRunner runner = runner_for(target);
+    world().runtime.run(download_one(runner, remote, local, std::move(options)));
+  }
+
+  void upload_inside(const SshTarget& target, provider::ContainerSpec container, const std::string& local,
+                     const std::string& remote, SyncOptions options) override {
+    SshRunner host = runner_for(target);
+    provider::DockerRunner runner(world().world, world().settings, host, std::move(container));
+    world().runtime.run(upload_one(runner, local, remote, std::move(options)));
+  }
+
+  void download_inside(const SshTarget& target, provider::ContainerSpec container, const std::string& remote,
+                       const std::string& local, SyncOptions options) override {
+    SshRunner host = runner_for(target);
+    provider::DockerRunner runner(world().world, world().settings, host, std::move(container));
     world().runtime.run(download_one(runner, remote, local, std::move(options)));
   }
 
@@ -233,6 +254,17 @@ class RealRemote final : public Remote {
     ExternalHead head;
     world().runtime.run(make_head_into(instances, std::move(order), head));
     return head;
+  }
+
+  provider::ExternalGreeting greet_external(const ClusterFile& file, provider::ExternalSettings settings) override {
+    settings.env = world().settings.env;
+    settings.version = RUBATO_VERSION;
+    settings.state = world().settings.scratch + "/provider";
+    settings.look = true;
+    provider::ExternalInstances instances(world().world, file, std::move(settings), Log());
+    provider::ExternalGreeting greeting;
+    world().runtime.run(greet_into(instances, greeting));
+    return greeting;
   }
 
   ExternalHead end_external_head(const ClusterFile& file, provider::ExternalSettings settings) override {

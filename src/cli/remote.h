@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "provider/command_runner.h"
 #include "provider/external_config.h"
+#include "provider/node_setup.h"
 #include "provider/ssh_target.h"
 
 namespace rubato::cli {
@@ -24,6 +25,11 @@ class Remote {
                       provider::SyncOptions options) = 0;
   virtual void download(const provider::SshTarget& target, const std::string& remote, const std::string& local,
                         provider::SyncOptions options) = 0;
+  // The same into, and out of, a container on the machine.
+  virtual void upload_inside(const provider::SshTarget& target, provider::ContainerSpec container,
+                             const std::string& local, const std::string& remote, provider::SyncOptions options) = 0;
+  virtual void download_inside(const provider::SshTarget& target, provider::ContainerSpec container,
+                               const std::string& remote, const std::string& local, provider::SyncOptions options) = 0;
   // Of a file or folder here; as provider::tree_hash.
   virtual std::string tree_hash(const std::string& path, provider::SyncOptions options) = 0;
   // The name of our own program on other machines: it has a hash of it.
@@ -59,6 +65,8 @@ class Remote {
     bool machines_stay = false;
   };
   virtual ExternalHead make_external_head(const ClusterFile& file, provider::ExternalSettings settings) = 0;
+  // Starts the program and asks it what it is; nothing is made.
+  virtual provider::ExternalGreeting greet_external(const ClusterFile& file, provider::ExternalSettings settings) = 0;
   // Every machine of the cluster that the program knows of here, the head's last; tells hosts and machines_stay.
   virtual ExternalHead end_external_head(const ClusterFile& file, provider::ExternalSettings settings) = 0;
 

@@ -52,6 +52,7 @@ std::optional<RemoteHead> read_remote(Files& files, const ClusterPlace& place) {
   out.program = raw_in(document, "program");
   out.api_port = static_cast<uint16_t>(int_in(document, "api_port"));
   out.api_tls = document.value("api_tls", false);
+  out.power_off = document.value("power_off", false);
   out.instance = raw_in(document, "instance");
   out.provider_folder = raw_in(document, "provider_folder");
   out.public_key = raw_in(document, "public_key");
@@ -72,6 +73,7 @@ void write_remote(Files& files, const ClusterPlace& place, const RemoteHead& rem
                          {"program", remote.program},
                          {"api_port", remote.api_port},
                          {"api_tls", remote.api_tls},
+                         {"power_off", remote.power_off},
                          {"instance", remote.instance},
                          {"provider_folder", remote.provider_folder},
                          {"public_key", remote.public_key},

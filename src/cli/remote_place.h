@@ -20,6 +20,7 @@ struct RemoteHead {
   std::string program;  // rubato, on the head's machine
   uint16_t api_port = 0;
   bool api_tls = false;
+  bool power_off = false;          // a provider made it: it goes for good when it is off and `down` has seen so
   std::string instance;            // of a provider that makes machines
   std::string provider_folder;     // where a provider's program of one's own belongs to: the cluster file's
   std::string public_key;          // of the head: what its workers let in

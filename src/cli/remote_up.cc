@@ -35,7 +35,9 @@ s=${XDG_STATE_HOME:-}; case $s in /*) ;; *) s=$HOME/.local/state ;; esac
 d=$s/rubato/clusters/$NAME
 mkdir -p "$d/incoming" "$d/ssh" && cat >"$d/incoming/new" && mv "$d/incoming/new" "$d/incoming/cluster.yaml" || exit 1
 echo "folder $d"
-[ -x "$HOME/.rubato/bin/$PROGRAM" ] && echo "program $HOME/.rubato/bin/$PROGRAM"
+if [ -x "$HOME/.rubato/bin/$PROGRAM" ]; then
+  echo "program $HOME/.rubato/bin/$PROGRAM"; ln -sfn "$PROGRAM" "$HOME/.rubato/bin/rubato"
+fi
 [ -r "$d/mounts.hash" ] && echo "staged $(cat "$d/mounts.hash")"
 if [ -n "$KEY" ] && [ ! -f "$d/ssh/id_ed25519" ]; then
   ssh-keygen -q -t ed25519 -N '' -C "rubato-$NAME" -f "$d/ssh/id_ed25519" </dev/null
@@ -109,6 +111,7 @@ class RemoteUpper {
     if (external_) {
       // A machine that somebody pays for is never forgotten, whatever happens next.
       head_.provider_folder = external_folder_;
+      head_.power_off = !external_->machines_stay;
       write_remote(tools_->files(), place_, head_);
       tools_->files().write_atomically(place_.folder + "/cluster.yaml", wanted_.text);
     }
@@ -116,13 +119,14 @@ class RemoteUpper {
     live(1, "reaching " + provider::to_string(target_));
     connect();
     look();
+    hash_files();
     if (!parsed_.has("dry-run")) {
       put_program();
       put_provider();
       stage_files();
       allow_head();
     } else if (program_.empty()) {
-      shell_.out(fmt::format("would start the head of '{}' on {}\n", place_.name, target_.host));
+      shell_.out(first_plan());
       return 0;
     }
     return up_there();
@@ -153,6 +157,18 @@ class RemoteUpper {
     // Those that are there already let the head in as hosts of one's own do.
     wanted_.file.provider.workers = external_->hosts;
     return true;
+  }
+
+  // Of a cluster that is nowhere yet; the words are those of the head's own plan.
+  std::string first_plan() const {
+    std::string out = fmt::format("would start the head of '{}' on {}\n", place_.name, target_.host);
+    out += fmt::format("  + add 1 {} node  (the head's machine is a node too)\n", wanted_.file.head_type);
+    for (const auto& [name, type] : wanted_.file.types) {
+      if (type.min_workers == 0) continue;
+      out += fmt::format("  + add {} {} node{}  (min_workers is {})\n", type.min_workers, name,
+                         type.min_workers == 1 ? "" : "s", type.min_workers);
+    }
+    return out;
   }
 
   // A machine that was just made needs a while until its sshd answers.
@@ -199,10 +215,16 @@ class RemoteUpper {
   }
 
   void live(int step, const std::string& words) { line_.show(fmt::format("[{}/5] {}", step, words)); }
+  // An `up` that changes nothing on the way there says nothing of it.
   void say(int step, const std::string& words) {
     line_.clear();
+    if (!std::exchange(said_, true)) {
+      shell_.err(fmt::format("[1/5] {} is reached\n", provider::to_string(target_)));
+    }
     shell_.err(fmt::format("[{}/5] {}\n", step, words));
   }
+
+  static std::string workers_words(size_t count) { return fmt::format("{} worker{}", count, count == 1 ? "" : "s"); }
 
   bool has_workers() const { return external_ || !wanted_.file.provider.workers.empty(); }
 
@@ -245,11 +267,11 @@ class RemoteUpper {
   }
 
   // One hash over all mounts: with it, whoever has the same needs nothing.
-  void stage_files() {
+  void hash_files() {
     const auto& mounts = wanted_.file.files.mounts;
     if (mounts.empty()) return;
+    live(3, "looking at the files of file_mounts");
     Sha256 hash;
-    std::map<std::string, std::string> sources;
     for (const auto& [there, here] : mounts) {
       const std::string path = std::filesystem::absolute(expand_home(here, shell_.env)).lexically_normal().string();
       const std::string one = remote_->tree_hash(path, provider::sync_options(wanted_.file));
@@ -258,11 +280,14 @@ class RemoteUpper {
                     wanted_.file.place("files.mounts"), "make it, or take it out of file_mounts");
       }
       hash.update(fmt::format("{}:{}={};", there.size(), there, one));
-      sources.emplace(there, path);
+      sources_.emplace(there, path);
     }
     files_hash_ = hash.hex();
-    if (staged_ == files_hash_) return;
-    for (const auto& [there, path] : sources) {
+  }
+
+  void stage_files() {
+    if (sources_.empty() || staged_ == files_hash_) return;
+    for (const auto& [there, path] : sources_) {
       live(3, fmt::format("files: {} -> {}", path, there));
       remote_->upload(target_, path, provider::staged_mount(head_.folder, there), provider::sync_options(wanted_.file));
     }
@@ -273,9 +298,8 @@ class RemoteUpper {
     command.input = files_hash_ + "\n";
     const CommandResult result = remote_->run(target_, std::move(command));
     if (!result.ok()) throw failed_there("writing the list of files", target_, result, "is its disk full?");
-    say(3, fmt::format("{} of file_mounts: {} on {}",
-                       sources.size() == 1 ? "1 path" : fmt::format("{} paths", sources.size()), "new contents",
-                       target_.host));
+    say(3, fmt::format("{} of file_mounts: new contents on {}",
+                       sources_.size() == 1 ? "1 path" : fmt::format("{} paths", sources_.size()), target_.host));
   }
 
   // The head starts nodes on its workers with a key that was made there and never leaves it.
@@ -288,7 +312,7 @@ class RemoteUpper {
       if (!knows) missing.push_back(one);
     }
     if (missing.empty()) return;
-    live(4, fmt::format("the head's key for {} workers", missing.size()));
+    live(4, fmt::format("the head's key for {}", workers_words(missing.size())));
     std::vector<Remote::Outcome> outcomes = tell_workers(missing, kAllowScript, false);
     retry_by_way_of_head(missing, outcomes);
     size_t done = 0;
@@ -305,7 +329,8 @@ class RemoteUpper {
                                   : failed_there("~/.ssh/authorized_keys", target_, *outcomes[i].result, "").message;
       shell_.err(fmt::format("note: {} does not let the head in yet: {}\n", missing[i].host, why));
     }
-    say(4, fmt::format("the head's key is on {} of {} workers", done, missing.size()));
+    say(4, done == missing.size() ? fmt::format("{} let{} the head in", workers_words(done), done == 1 ? "s" : "")
+                                  : fmt::format("{} of {} let the head in", done, workers_words(missing.size())));
   }
 
   std::vector<Remote::Outcome> tell_workers(const std::vector<HostAddress>& hosts, std::string_view script, bool jump) {
@@ -356,7 +381,7 @@ class RemoteUpper {
   }
 
   int up_there() {
-    live(5, "the head on " + target_.host);
+    if (said_) say(5, "the head, on " + target_.host);
     line_.clear();
     provider::SshOptions options;
     options.tty = shell_.asks && !parsed_.has("json");
@@ -414,6 +439,8 @@ class RemoteUpper {
   const std::unique_ptr<Api> api_;
   const ClusterPlace place_;
   LiveLine line_;
+  bool said_ = false;                           // a line of a phase
+  std::map<std::string, std::string> sources_;  // of file_mounts: there -> here
   std::optional<RemoteHead> known_;
   RemoteHead head_;
   SshTarget target_;
@@ -440,11 +467,12 @@ class RemoteDowner {
     }
     head_ = *known;
     way_ = target_of(tools_->files(), target_.place, head_);
-    if (!connect()) {
+    bool there = false;
+    if (!connect(there)) {
       forget();
       return 0;
     }
-    if (!is_there()) {
+    if (!there) {
       shell_.err(fmt::format("'{}' is not running on {}\n", target_.place.name, way_.host));
     } else if (const int code = down_there(); code != 0) {
       return code;
@@ -454,10 +482,12 @@ class RemoteDowner {
   }
 
  private:
-  // False: the head does not answer, but its machines are gone all the same.
-  bool connect() {
+  // False: the head does not answer, but its machines are gone all the same. `there`: it has the cluster. A connection
+  // that was opened before may be that to a machine which is off since: the first command tells.
+  bool connect(bool& there) {
     try {
       remote_->connect(way_);
+      there = is_there();
       return true;
     } catch (const Error& error) {
       const bool external = target_.text && provider::is_external(target_.text->file);

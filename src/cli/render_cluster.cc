@@ -138,6 +138,8 @@ std::string plan_text(const json& plan, const Look& look) {
       hue = Hue::kRed;
     } else if (action == "replace") {
       words = "~ replace " + nodes;
+    } else if (action == "update" && count > 0) {
+      words = "~ update " + nodes;
     } else {
       words = fmt::format("~ {} {}", clean(action), text_in(change, "node_type"));
     }

@@ -42,6 +42,16 @@ std::string reasons(std::string_view heading, const json& list, const char* plac
   return out;
 }
 
+// The last lines of a command's output are part of some events.
+std::string one_line(const json& event) {
+  std::vector<std::string> lines;
+  const std::string text = raw_in(event, "text");
+  for (const std::string_view line : split(text, '\n')) {
+    if (!trim(line).empty()) lines.push_back(clean(trim(line)));
+  }
+  return join(lines, " | ");
+}
+
 }  // namespace
 
 std::string event_line(const json& event, const Look& look) {
@@ -51,7 +61,7 @@ std::string event_line(const json& event, const Look& look) {
   const size_t before = 19 + 2 + std::max<size_t>(18, display_width(type)) + 2;
   const size_t room = look.width == 0 ? SIZE_MAX : look.width > before ? look.width - before : 20;
   return fmt::format("{}  {}  {}\n", paint(time, Hue::kDim, look.colour),
-                     paint(pad(type, 18), event_hue(type), look.colour), fit(text_in(event, "text"), room));
+                     paint(pad(type, 18), event_hue(type), look.colour), fit(one_line(event), room));
 }
 
 std::string recent_events(const json& events, const Look& look) {
@@ -59,7 +69,7 @@ std::string recent_events(const json& events, const Look& look) {
   for (const json& event : events) {
     const size_t room = look.width == 0 ? SIZE_MAX : look.width > 11 ? look.width - 11 : 20;
     out += fmt::format("  {}  {}\n", paint(pad(age_of(event, "time", look), 7), Hue::kDim, look.colour),
-                       fit(text_in(event, "text"), room));
+                       fit(one_line(event), room));
   }
   return out;
 }

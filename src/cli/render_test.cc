@@ -104,7 +104,7 @@ TEST(RenderEvents, LogLinesNameRankAndNode) {
 
 TEST(RenderEvents, OneLineEach) {
   const json event = {{"time", "2026-11-15T03:54:46.123Z"}, {"type", "job.started"}, {"text", "train starts\nnow"}};
-  EXPECT_EQ(event_line(event, {}), "2026-11-15 03:54:46  job.started         train starts now\n");
+  EXPECT_EQ(event_line(event, {}), "2026-11-15 03:54:46  job.started         train starts | now\n");
   EXPECT_EQ(event_line(event, {.width = 51}), "2026-11-15 03:54:46  job.started         train sta…\n");
 }
 

@@ -36,6 +36,7 @@ class Syncer {
   Syncer(const ParsedCommand& parsed, const Shell& shell, bool up)
       : parsed_(parsed), shell_(shell), up_(up), words_(parsed.positionals) {
     target_ = find_cluster(parsed, shell, take_cluster_word(parsed, words_));
+    require_up(target_, false);
   }
 
   int run() {
@@ -46,10 +47,10 @@ class Syncer {
     }
     if (target_.here()) return copy_here(transfers);
     const std::unique_ptr<Remote> remote = shell_.remote();
-    for (const auto& [name, way] : machines(*remote)) {
+    for (const Place& place : places(*remote)) {
       for (const Transfer& one : transfers) {
-        up_ ? put(*remote, way, one) : fetch(*remote, way, one);
-        shell_.err(fmt::format("{}: {} -> {}\n", name, one.source, one.target));
+        up_ ? put(*remote, place, one) : fetch(*remote, place, one);
+        shell_.err(fmt::format("{}: {} -> {}\n", place.name, one.source, one.target));
       }
     }
     return 0;
@@ -82,18 +83,25 @@ class Syncer {
     return out;
   }
 
-  // Name for people, and the way to it.
-  std::vector<std::pair<std::string, SshTarget>> machines(Remote& remote) {
+  // Where files go to, or come from.
+  struct Place {
+    std::string name;  // for people
+    SshTarget way;
+    std::optional<provider::ContainerSpec> container;
+  };
+
+  std::vector<Place> places(Remote& remote) {
     os::RealFiles files;
-    const SshTarget head = target_of(files, target_.place, *target_.remote);
-    remote.connect(head);
-    std::vector<std::pair<std::string, SshTarget>> out = {{"head", head}};
+    Place head{"head", target_of(files, target_.place, *target_.remote), container_asked(parsed_, target_)};
+    remote.connect(head.way);
+    std::vector<Place> out = {std::move(head)};
     if (!parsed_.has("all-nodes")) return out;
     const json reply = get(*shell_.open_api(target_.place), "nodes");
     for (const json& node : list_in(reply, "nodes")) {
       if (node.value("head", false) || raw_in(node, "address").empty()) continue;
-      SshTarget way = worker_way(raw_in(node, "address"));
-      out.emplace_back(raw_in(node, "id"), std::move(way));
+      Place one{raw_in(node, "id"), worker_way(raw_in(node, "address")),
+                container_asked(parsed_, target_, raw_in(node, "type"))};
+      out.push_back(std::move(one));
     }
     return out;
   }
@@ -117,43 +125,14 @@ class Syncer {
     return way;
   }
 
-  std::optional<NodeContainer> container() const {
-    if (!target_.text || parsed_.value("run-env", "auto") == "host") return std::nullopt;
-    return container_for(target_.text->file, target_.text->file.head_type, true);
+  static void put(Remote& remote, const Place& place, const Transfer& one) {
+    if (!place.container) return remote.upload(place.way, one.source, one.target, one.options);
+    remote.upload_inside(place.way, *place.container, one.source, one.target, one.options);
   }
 
-  void put(Remote& remote, const SshTarget& way, const Transfer& one) {
-    const auto inside = container();
-    if (!inside) return remote.upload(way, one.source, one.target, one.options);
-    // By way of the host: a container has no door of its own.
-    const std::string between = "~/.rubato/rsync/" + std::filesystem::path(one.source).filename().string();
-    remote.upload(way, one.source, between, one.options);
-    copy_between(remote, way, *inside, provider::quote_path(between), shell_quote(inside->name + ":" + one.target),
-                 std::filesystem::is_directory(one.source));
-  }
-
-  void fetch(Remote& remote, const SshTarget& way, const Transfer& one) {
-    const auto inside = container();
-    if (!inside) return remote.download(way, one.source, one.target, one.options);
-    const std::string between = "~/.rubato/rsync/down";
-    provider::Command clear;
-    clear.script = "rm -rf " + provider::quote_path(between) + " && mkdir -p ~/.rubato/rsync";
-    remote.run(way, std::move(clear));
-    copy_between(remote, way, *inside, shell_quote(inside->name + ":" + one.source), provider::quote_path(between),
-                 false);
-    remote.download(way, between, one.target, one.options);
-  }
-
-  void copy_between(Remote& remote, const SshTarget& way, const NodeContainer&, const std::string& from,
-                    const std::string& to, bool contents) {
-    provider::Command command;
-    const char* tool = target_.text->file.docker.use_podman ? "podman" : "docker";
-    command.script = fmt::format("{} cp {}{} {}", tool, from, contents ? "/." : "", to);
-    command.timeout = 600s;
-    const provider::CommandResult result = remote.run(way, std::move(command));
-    if (result.ok()) return;
-    throw Error(ErrorCode::kFailed, fmt::format("{} cp on {} ended with {}{}", tool, way.host, result.exit_code,
-                                                provider::last_words(result)));
+  static void fetch(Remote& remote, const Place& place, const Transfer& one) {
+    if (!place.container) return remote.download(place.way, one.source, one.target, one.options);
+    remote.download_inside(place.way, *place.container, one.source, one.target, one.options);
   }
 
   // A cluster of this machine: the same with cp, for there is nobody to ask.

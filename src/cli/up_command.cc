@@ -229,11 +229,14 @@ class Upper {
   Error not_all_up(const json& status, int64_t wanted, const UpProgress& progress) {
     const std::string node = progress.failed_node();
     std::string words = fmt::format("{} of {} are up", progress.up(), nodes_words(wanted));
-    words += node.empty() ? "\n" + trim_end(nodes_up(status, wanted, look_of(shell_)).not_up) : progress.failures();
+    words +=
+        node.empty() ? "\n" + trim_end(nodes_up(status, wanted, look_of(shell_)).not_up) : ": " + progress.failures();
     return Error(ErrorCode::kFailed, words, "",
                  node.empty()
                      ? "the cluster goes on trying: see rubato status, and rubato why NODE"
-                     : fmt::format("the cluster goes on trying; all that was written: rubato logs --node {}", node));
+                     : fmt::format("see all that was written: rubato logs --node {}; correct the cluster file, then "
+                                   "rubato up again. The cluster goes on trying meanwhile",
+                                   node));
   }
 
   int wait_for_nodes(int64_t wanted, bool changed) {

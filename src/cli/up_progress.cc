@@ -53,7 +53,10 @@ std::string UpProgress::look(const json& status, const json& events, bool steps,
     const std::string why = failed ? raw_in(data, "error") : raw_in(data, "reason");
     const std::string node = raw_in(event, "node");
     if (begun_before_.erase(node) == 0) failures_[node] = why;
-    out += paint(fmt::format("  {} failed", clean(node)), Hue::kRed, look.colour) + ": " + clean_lines(why) + "\n";
+    // The error of a set-up names the node and the step first: that is said once.
+    const auto rest = strip_prefix(why, fmt::format("node {} failed", node));
+    out += paint(fmt::format("  {} failed", clean(node)), Hue::kRed, look.colour) +
+           clean_lines(rest ? std::string(*rest) : ": " + why) + "\n";
   }
   up_ = pending_ = 0;
   for (const json& node : list_in(status, "nodes")) {
@@ -62,12 +65,14 @@ std::string UpProgress::look(const json& status, const json& events, bool steps,
     up_ += phase == "up" ? 1 : 0;
     pending_ += (phase != "up" && !is_leaving(phase)) || updating ? 1 : 0;
     const std::string words = step_words(phase, raw_in(node, "step"));
+    const std::string detail = phase == "up" ? "" : text_in(node, "detail");
+    // A step is told once, and each time that it has to be tried again.
+    const std::string told = detail.starts_with("attempt ") ? words + detail : words;
     std::string& printed = steps_[raw_in(node, "id")];
-    if (words == printed) continue;
+    if (told == printed || (told == words && printed.starts_with(words))) continue;
     const bool first_sight = printed.empty() && phase == "up";
-    printed = words;
+    printed = told;
     if (steps && !first_sight) {
-      const std::string detail = phase == "up" ? "" : text_in(node, "detail");
       out += fmt::format("  {}  {}{}\n", pad(text_in(node, "id"), 12), words, detail.empty() ? "" : ": " + detail);
     }
   }
@@ -98,9 +103,13 @@ std::vector<std::string> UpProgress::live(const json& status, const Look& look) 
 }
 
 std::string UpProgress::failures() const {
-  std::string out;
-  for (const auto& [node, why] : failures_) out += fmt::format("\n{}: {}", clean(node), clean_lines(why));
-  return out;
+  std::vector<std::string> out;
+  for (const auto& [node, why] : failures_) {
+    const auto rest = strip_prefix(why, fmt::format("node {} failed at ", node));
+    const auto step = rest ? split_once(*rest, ':') : std::nullopt;
+    out.push_back(clean(node) + " failed" + (step ? " at " + clean(step->first) : ""));
+  }
+  return join(out, ", ");
 }
 
 }  // namespace rubato::cli

@@ -37,15 +37,16 @@ Glance glance(const ClusterFound& found, const Shell& shell) {
   Glance out;
   out.name = found.name;
   const ClusterPlace place = place_of(shell.env, found.name);
-  os::RealFiles files;
   std::optional<RemoteHead> remote;
   try {
-    remote = read_remote(files, place);
+    const ClusterTarget known = known_cluster({}, shell, found.name, place);
+    remote = known.remote;
+    const bool elsewhere = known.text && !known.text->file.provider.this_machine();
+    out.where = remote ? host_words(remote->host) : elsewhere ? "no machine" : "this machine";
   } catch (const Error&) {
     out.state = "damaged";
     return out;
   }
-  out.where = remote ? host_words(remote->host) : "this machine";
   if (!found.open) {
     out.state = "down";
     return out;
@@ -73,16 +74,14 @@ Glance glance(const ClusterFound& found, const Shell& shell) {
 
 int get_head_ip_command(const ParsedCommand& parsed, const Shell& shell) {
   const ClusterTarget target = target_for(parsed, shell);
+  if (target.here()) require_up(target, false);  // machines that a program makes have no address yet
   shell.out((target.here() ? "127.0.0.1" : target.remote->host.host) + "\n");
   return 0;
 }
 
 int get_worker_ips_command(const ParsedCommand& parsed, const Shell& shell) {
   const ClusterTarget target = target_for(parsed, shell);
-  if (!target.here() && !target.known) {
-    throw Error(ErrorCode::kNotFound, fmt::format("'{}' is not up", target.place.name), "",
-                "start it with: rubato up " + target.words());
-  }
+  require_up(target, false);
   const json reply = get(*shell.open_api(target.place), "nodes");
   for (const json& node : list_in(reply, "nodes")) {
     const std::string address = raw_in(node, "address");
@@ -93,6 +92,7 @@ int get_worker_ips_command(const ParsedCommand& parsed, const Shell& shell) {
 
 int monitor_command(const ParsedCommand& parsed, const Shell& shell) {
   const ClusterTarget target = target_for(parsed, shell);
+  require_up(target, false);
   ParsedCommand events;
   Given name;
   name.values = {target.place.name};

@@ -209,6 +209,8 @@ struct Applier {
     // One that is given up stays given up, however late its agent speaks.
     if (!node || node->phase == NodePhase::kLost || node->phase == NodePhase::kRemoving) return;
     if (node->agent != e.agent) drop_workers(*node);
+    // An agent may speak before the call that started it has ended: it is the new one, for the old one is retired.
+    if (node->phase == NodePhase::kRequested) node->restart = false;
     node->agent = e.agent;
     node->info = e.info;
     node->resources = e.resources;

@@ -137,6 +137,7 @@ ExternalProgramSpec external_program_of(const ClusterFile& file, const ExternalS
                     {"config", ray_form(file)},
                     {"authorized_keys", settings.authorized_keys},
                     {"carry", settings.carry}};
+  if (settings.look) spec.hello["look"] = true;
   return spec;
 }
 

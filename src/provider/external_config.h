@@ -25,6 +25,7 @@ struct ExternalSettings {
   std::string python = "python3";            // for provider.module
   std::string version;                       // rubato's
   std::vector<std::string> authorized_keys;  // public keys that its machines have to let in
+  bool look = false;                         // it is only asked what it is, and must not change anything
   nlohmann::json carry;                      // what the program on the person's machine gave for the one on the head
   std::optional<Machine> own;                // the head's machine, when we are on it: never asked for
   Duration create_timeout = 15min;           // until its address is known

@@ -23,7 +23,8 @@ if [ -z "$XDG_RUNTIME_DIR" ] && [ -d "/run/user/$(id -u)" ]; then export XDG_RUN
 lingers() { [ "$(loginctl show-user "$(id -un)" --property=Linger --value 2>/dev/null)" = yes ]; }
 rb_how=daemon
 if command -v systemd-run >/dev/null 2>&1 && systemctl --user show-environment >/dev/null 2>&1; then
-  lingers || loginctl enable-linger >/dev/null 2>&1
+  # With the name: without one logind looks for the session that asks, and a login without PAM has none.
+  lingers || loginctl enable-linger "$(id -un)" >/dev/null 2>&1
   if lingers && systemd-run --user --scope --quiet --collect --unit="$rb_unit-$$" \
       "$rb_program" daemon start "$rb_dir" agent --dir "$rb_dir"; then rb_how=systemd; fi
 fi

@@ -1,5 +1,6 @@
 // RemoteBinary: puts this very program on other machines, as ~/.rubato/bin/rubato-HASH, so that they need nothing but
-// sshd. It is compressed once, sent only where it is missing, and checked there before it gets its name.
+// sshd; `rubato` beside it is a link to the one that was put last, for people. It is compressed once, sent only where
+// it is missing, and checked there before it gets its name.
 #pragma once
 
 #include <string>

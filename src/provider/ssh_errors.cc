@@ -111,7 +111,9 @@ constexpr Meaning kMeanings[] = {
 // The line that holds the words, as ssh wrote it.
 std::string line_with(std::string_view text, std::string_view words) {
   for (const std::string_view line : split(text, '\n')) {
-    if (to_lower(line).find(words) != std::string::npos) return std::string(trim(line));
+    if (to_lower(line).find(words) == std::string::npos) continue;
+    const std::string_view said = trim(line);
+    return std::string(strip_prefix(said, "ssh: ").value_or(said));
   }
   return {};
 }

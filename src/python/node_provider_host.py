@@ -265,6 +265,8 @@ class Host:
         if not provider.get("module"):
             raise Failure("invalid", "provider.module names no class", "write module: package.Class")
         found = load_class(provider["module"], params.get("folder"))
+        if params.get("look"):  # bootstrap_config may make key pairs, roles and networks: nobody asked for those
+            return {"protocol": PROTOCOL, "name": provider["module"]}
         carry = params.get("carry") or {}
         if carry.get("config"):
             self.config = carry["config"]

@@ -206,6 +206,20 @@ TEST(Nodes, ARestartThatIsAskedForStartsEachAgentAnewOnce) {
   EXPECT_EQ(advance(history), Texts{});
 }
 
+TEST(Nodes, AnAgentThatJoinsBeforeItsStartIsToldIsNotRestartedAgain) {
+  History history = machines_up(machines("h", "r", 1));
+  history.add(ClusterConfigured{machines("h", "r", 1), "text", false, true});
+  advance(history);
+  for (const char* id : {"head", "n-1"}) {
+    const NodeId node{id};
+    history.add(History::joined(node, "second", cpus(4)));
+    EXPECT_EQ(advance(history), Texts{}) << id;
+    history.add(NodeCreated{node, history.state.nodes.at(node).runtime});
+    EXPECT_EQ(history.state.nodes.at(node).phase, NodePhase::kUp);
+  }
+  EXPECT_EQ(advance(history), Texts{});
+}
+
 Texts plan(const State& state, const std::vector<NodeType>& types) {
   Texts texts;
   for (const PlannedChange& change : plan_changes(state, cluster_of(types)))

@@ -3,6 +3,7 @@
     with Dockerd(folder) as docker:
         docker.cli("ps")
     with Dockerd.on(host) as docker:      on a machine of hosts.py, at the usual place
+    with Podman(host) as podman:          the same with podman, which needs no service
 
 By hand, and for the unit tests in C++: `dockerd.py FOLDER` starts one, prints `ready SOCKET` (or `skip REASON`), and
 ends it when standard input does.
@@ -10,6 +11,7 @@ ends it when standard input does.
 The image `rubato-test` has busybox, and bash with the libraries that it needs, from this machine.
 """
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -37,6 +39,15 @@ exec "$@"
 HOST_START = ["unshare", "--mount", "sh", "-c", MOUNT_CGROUPS, "sh"]
 START_MAX_S = 60
 STOP_MAX_S = 30
+
+
+# The same for podman, which needs no service: its images and containers are the machine's own. crun does not run where
+# cgroups are of both versions, runc does.
+PODMAN_CONF = """[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+"""
 
 
 class Unusable(Exception):
@@ -187,6 +198,44 @@ class Dockerd:
         mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
         for mount in sorted((each for each in mounts if each.startswith(inside)), reverse=True):
             subprocess.run(["umount", "-l", mount], check=False)
+
+
+class Podman:
+    """podman on a machine of hosts.py; `with Podman(host) as podman: podman.cli("ps")`."""
+
+    def __init__(self, host):
+        self.host = host
+
+    @staticmethod
+    def why_not():
+        for program in ("podman", "runc", "busybox"):
+            if not shutil.which(program):
+                return f"{program} is not installed: tools/install-packages.sh test"
+        return None
+
+    def __enter__(self):
+        (self.host.home / "etc").mkdir()
+        shutil.copytree("/etc/containers", self.host.home / "etc/containers")
+        (self.host.home / "etc/containers/containers.conf").write_text(PODMAN_CONF)
+        self.host.run("mkdir -p /root/containers && mount --bind /root/containers /var/lib/containers && "
+                      "mount --bind /root/etc/containers /etc/containers\n" + MOUNT_CGROUPS.replace('exec "$@"', ""))
+        make_image_tar(self.host.home / "image.tar")
+        self.cli("import", "/root/image.tar", IMAGE)
+        (self.host.home / "image.tar").unlink()
+        return self
+
+    def cli(self, *words):
+        return self.host.run(shlex.join(["podman", *words]))
+
+    def containers(self):
+        return self.cli("ps", "-a", "--format", "{{.Names}}").split()
+
+    def stop(self):
+        """Before the machine goes: containers outlive who started them."""
+        self.host.run("podman rm -f -a -t 0", check=False)
+
+    def __exit__(self, *_):
+        self.stop()
 
 
 def main():

@@ -3,6 +3,9 @@
 import json
 import unittest
 
+import cloud
+import hosts as machines
+from cluster_harness import ClusterCase
 from harness import wait_until
 from machines_testing import MachinesCase
 
@@ -55,6 +58,98 @@ class External(MachinesCase):
         self.write_file("{type: external, command: [./loud.py]}", TYPES)
         done = self.rubato("up", "-y", "cluster.yaml", code=1)
         self.assertIn("wrote a line that is not JSON: Hello there", done.stderr)
+
+    def test_doctor_greets_the_program_and_looks_at_its_machines(self):
+        head, worker = self.hosts["head"].address, self.hosts["w1"].address
+        self.use_example("static.py")
+        self.write_file(f"{{type: external, command: [./static.py], head: {head}, machines: [{worker}]}}", TYPES)
+        report = self.json("doctor", "cluster.yaml")
+        self.assertEqual(report["provider"]["checks"][0]["state"], "ok", report)
+        self.assertIn(worker, [one["host"] for one in report["hosts"]])
+        (self.folder / "static.py").write_text("#!/bin/sh\necho no such zone >&2; exit 3\n")
+        broken = self.rubato("doctor", "cluster.yaml", code=1).stdout
+        self.assertRegex(broken, r"program +fail .*exit code 3")
+        self.assertIn("no such zone", broken)
+        (self.folder / "static.py").unlink()
+        self.assertRegex(self.rubato("doctor", "cluster.yaml", code=1).stdout, r"program +fail .*static\.py")
+
+
+class FromAClass(ClusterCase):
+    """Ray's `module: package.Class`: machines that a class of Ray's kind makes at a cloud of the test's own."""
+    cluster = "lab"
+
+    def setUp(self):
+        super().setUp()
+        reason = machines.why_not()
+        if reason:
+            self.skipTest(reason)
+        self.hosts = machines.Hosts(self.folder / "hosts", ["m1", "m2", "m3"], booted=False)
+        self.cloud = cloud.Cloud(self.hosts)
+        (self.folder / "lab_cloud.py").write_text(cloud.PROVIDER)
+        self.write_file()
+
+    def assert_nothing_left(self):
+        if hasattr(self, "cloud"):
+            self.cloud.close()
+            self.hosts.close()
+        super().assert_nothing_left()
+
+    def write_file(self, module="lab_cloud.LabProvider"):
+        (self.folder / "cluster.yaml").write_text(
+            f"cluster_name: lab\nprovider: {{type: external, module: {module}, url: {self.cloud.url}}}\n"
+            f"auth: {{ssh_user: root, ssh_private_key: {self.hosts.key}}}\nmax_workers: 2\n"
+            "available_node_types:\n"
+            "  head: {resources: {CPU: 1}, node_config: {size: small}, max_workers: 0}\n"
+            "  worker: {resources: {CPU: 1}, node_config: {size: large}, min_workers: 1, max_workers: 2}\n"
+            "head_node_type: head\n")
+
+    def test_a_class_of_rays_kind_makes_and_ends_a_cluster(self):
+        checked = self.json("doctor", "cluster.yaml")
+        self.assertIn("lab_cloud.LabProvider answers", checked["provider"]["checks"][0]["found"])
+        self.assertEqual(self.cloud.made, 0)
+
+        self.assertIn("'lab' is up with 2 nodes", self.rubato("up", "-y", "cluster.yaml").stderr)
+        kinds = {name: (one["tags"]["ray-node-type"], one["tags"]["rubato-node"], one["size"])
+                 for name, one in self.cloud.running().items()}
+        self.assertEqual(kinds, {"m1": ("head", "head", "small"), "m2": ("worker", "worker-1", "large")})
+        self.assertEqual(self.rubato("get-head-ip", "cluster.yaml").stdout, self.hosts["m1"].address + "\n")
+        self.assertEqual(self.rubato("get-worker-ips", "cluster.yaml").stdout, self.hosts["m2"].address + "\n")
+        self.assertEqual(self.rubato("exec", "cluster.yaml", "hostname").stdout, "m1\n")
+        again = self.rubato("up", "-y", "cluster.yaml")
+        self.assertEqual((again.stderr, self.cloud.made), ("nothing to change: 'lab' is up with 2 nodes\n", 2))
+        more = self.rubato("up", "-y", "cluster.yaml", "--min-workers", 2)
+        self.assertIn("'lab' is up with 3 nodes", more.stderr)
+        self.assertEqual(sorted(self.cloud.running()), ["m1", "m2", "m3"])
+        keys = (self.hosts["m3"].home / ".ssh/authorized_keys").read_text()
+        self.assertIn("rubato-lab", keys)  # the head's own; the person's private key is on no machine
+        private = self.hosts.key.read_text().splitlines()[3]  # the first lines are those of every such key
+        for host in self.hosts:
+            self.assertEqual(host.run(f"grep -rlF -- {private} /root /tmp || true"), "", host.name)
+        self.rubato("down", "-y", "cluster.yaml")
+        self.assertEqual((self.cloud.running(), self.cloud.made), ({}, 3))
+        self.assertIn("is not running", self.rubato("down", "-y", "lab").stderr)
+
+    def test_a_command_that_goes_on_alone_leaves_no_machine_on(self):
+        # The class has no machine for itself to be run on once the head's is off: so that one goes off, as Ray's does,
+        # and the next `down` tells the class.
+        started = self.rubato("exec", "cluster.yaml", "--start", "--stop", "--tmux",
+                              "until [ -e go-on ]; do sleep 0.1; done")
+        self.assertIn("the cluster ends with it", started.stderr)
+        head = self.hosts["m1"]
+        head.run("printf '#!/bin/sh\\ntouch /root/off\\n' > off.sh; chmod +x off.sh; "
+                 "mount --bind off.sh $(readlink -f /usr/sbin/shutdown); touch go-on")
+        wait_until(lambda: (head.home / "off").exists(), lambda: f"the power button, have {head.processes()}")
+        self.assertEqual(sorted(self.cloud.running()), ["m1"])  # its worker is gone
+        head.crash()
+        done = self.rubato("down", "-y", "cluster.yaml")
+        self.assertIn("its machines were ended by lab_cloud.LabProvider", done.stderr)
+        self.assertEqual(self.cloud.running(), {})
+
+    def test_a_class_that_is_not_there_is_a_row_of_doctor(self):
+        self.write_file("lab_cloud.Other")
+        done = self.rubato("doctor", "cluster.yaml", code=1)
+        self.assertRegex(done.stdout, r"program +fail .*lab_cloud.*Other")
+        self.assertIn("fix", done.stdout)
 
 
 if __name__ == "__main__":

@@ -225,7 +225,7 @@ class Host:
 
 
 class Hosts:
-    def __init__(self, folder, names, disk_mb=0):
+    def __init__(self, folder, names, disk_mb=0, booted=True):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         digest = hashlib.sha256(f"{self.folder}{os.getpid()}".encode()).digest()
@@ -248,8 +248,9 @@ class Hosts:
             call("ip", "link", "set", self.bridge, "up")
             for host in self.hosts.values():
                 host.make(disk_mb)
+            for host in self.hosts.values() if booted else ():
                 host.boot()
-            for host in self.hosts.values():
+            for host in self.hosts.values() if booted else ():
                 host.wait_for_sshd()
         except BaseException:
             self.close()

@@ -7,7 +7,7 @@ from collections import Counter
 
 import hosts as machines
 from harness import main, wait_until
-from remote_e2e import RemoteCase
+from remote_testing import RemoteCase
 
 # Each rank writes files of its own and some that all write, and may take its time: SIZE_MB SECONDS.
 WRITER = """
