@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cluster/observed.h"
+#include "cluster/reindex.h"
 
 namespace rubato::cluster {
 
@@ -39,49 +40,6 @@ void enter(Job& job, JobPhase phase, WallTime time) {
   if (job.phase == phase) return;
   job.phase = phase;
   job.since = time;
-}
-
-// A node's idle clock runs while it is up and nothing of any job is there.
-void mind_idleness(State& state, const NodeId& id) {
-  Node* node = node_at(state, id);
-  if (!node) return;
-  if (node->phase != NodePhase::kUp || state.jobs_on.contains(id)) {
-    node->idle_since = {};
-  } else if (node->idle_since == WallTime{}) {
-    node->idle_since = state.time;
-  }
-}
-
-// Brings the indexes of the state up to date with one job. `before`: the nodes it was on.
-void reindex(State& state, const Job& job, const std::set<NodeId>& before) {
-  for (const NodeId& node : before) {
-    const auto it = state.jobs_on.find(node);
-    if (it == state.jobs_on.end()) continue;
-    it->second.erase(job.id);
-    if (it->second.empty()) state.jobs_on.erase(it);
-  }
-  std::set<NodeId> touched = before;
-  for (const Seat& seat : job.seats) {
-    state.jobs_on[seat.node].insert(job.id);
-    touched.insert(seat.node);
-  }
-  for (const auto& [node, workers] : job.leaving) {
-    state.jobs_on[node].insert(job.id);
-    touched.insert(node);
-  }
-  for (const NodeId& node : touched) mind_idleness(state, node);
-  state.queued.erase(job.id);
-  state.active.erase(job.id);
-  // A queued job whose old workers are still going away needs care as well.
-  if (job.phase == JobPhase::kQueued) state.queued.insert(job.id);
-  if (!ended(job.phase) && (job.phase != JobPhase::kQueued || !job.leaving.empty())) state.active.insert(job.id);
-}
-
-std::set<NodeId> nodes_of(const Job& job) {
-  std::set<NodeId> nodes;
-  for (const Seat& seat : job.seats) nodes.insert(seat.node);
-  for (const auto& [node, workers] : job.leaving) nodes.insert(node);
-  return nodes;
 }
 
 // The seats it had go, but for what `kept` still needs of them.
@@ -305,7 +263,7 @@ struct Applier {
     });
   }
   void operator()(const RestartCharged& e) {
-    change(e.job, [&](Job& job) {
+    note(e.job, [&](Job& job) {
       job.restarts_used = e.used;
       job.quick_crashes = e.quick_crashes;
       job.not_before = later(time, e.backoff);
@@ -328,7 +286,7 @@ struct Applier {
     });
   }
   void operator()(const SeatFailed& e) {
-    change(e.job, [&](Job& job) {
+    note(e.job, [&](Job& job) {
       // While the next generation gathers, seats of the failed one may still tell what they saw.
       const bool of_this = job.phase == JobPhase::kRunning && job.generation == e.generation;
       const bool of_last = gathering(job.phase) && job.failure_pending && job.generation == e.generation + 1;
@@ -342,7 +300,7 @@ struct Applier {
     });
   }
   void operator()(const SeatDone& e) {
-    change(e.job, [&](Job& job) {
+    note(e.job, [&](Job& job) {
       if (job.generation == e.generation && job.phase == JobPhase::kRunning) job.done.insert(e.node);
     });
   }
@@ -350,7 +308,7 @@ struct Applier {
     change(e.job, [&](Job& job) { job.leaving.erase(e.node); });
   }
   void operator()(const CheckpointMissed& e) {
-    change(e.job, [&](Job& job) { job.reason = describe(Event(e)); });
+    note(e.job, [&](Job& job) { job.reason = describe(Event(e)); });
   }
   void operator()(const JobStopping& e) {
     change(e.job, [&](Job& job) {
@@ -382,9 +340,18 @@ struct Applier {
   void change(const JobId& id, Change change) {
     Job* job = job_at(state, id);
     if (!job || ended(job->phase)) return;
-    const std::set<NodeId> before = nodes_of(*job);
+    const Whereabouts before{job->seats, job->leaving};
     change(*job);
     reindex(state, *job, before);
+  }
+
+  // The same for what leaves its phase and its seats as they are.
+  template <class Change>
+  void note(const JobId& id, Change change) {
+    Job* job = job_at(state, id);
+    if (!job || ended(job->phase)) return;
+    change(*job);
+    state.index.update_job(state, id);
   }
 
   void shun(Job& job, const NodeId& node) {
@@ -447,6 +414,7 @@ void apply(State& state, const Record& record) {
   state.time = std::max(state.time, record.time);
   if (moves_scale(record.event)) ++state.scaled.changes;
   std::visit(Applier{state, record.offset, state.time}, record.event);
+  reindex(state, record.event);
 }
 
 }  // namespace rubato::cluster

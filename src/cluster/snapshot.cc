@@ -132,6 +132,7 @@ void derive(State& state) {
   for (auto& [id, job] : state.jobs) {
     if (job.decided != 0) job.reasons_digest = digest(job.reasons);
   }
+  state.index = index_of(state);
 }
 
 // What everything else takes for granted: an index names only jobs that are there.

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "cluster/event.h"
+#include "cluster/index.h"
 #include "cluster/ledger.h"
 
 namespace rubato::cluster {
@@ -160,6 +161,7 @@ struct State {
   std::vector<JobId> ended_jobs;              // oldest first, the last kEndedMax
   std::map<NodeId, std::set<JobId>> jobs_on;  // seats and leaving
   std::map<std::string, JobId> requests;      // request ids of the jobs that are here
+  Index index;                                // not written: follows from the rest
 };
 
 // Older ended jobs are in the journal only.

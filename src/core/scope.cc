@@ -27,7 +27,9 @@ Scope::Runner Scope::run(Scope& scope, Child& child, Task<void> task) {
 }
 
 void Scope::spawn(Task<void> task) {
-  sweep();
+  // Thousands of children are not looked through for each new one.
+  constexpr size_t kFew = 16;
+  if (children_.size() <= kFew || children_.size() % kFew == 0) sweep();
   children_.push_back(std::make_unique<Child>());
   Child& child = *children_.back();
   child.runner = run(*this, child, std::move(task)).handle;

@@ -188,6 +188,7 @@ Task<ServerReply> Api::healthz(Call) { co_return reply({{"ok", true}}); }
 Task<ServerReply> Api::show_metrics(Call) {
   ServerReply out;
   out.headers["content-type"] = std::string(Metrics::kContentType);
+  controller_.gauge();
   out.body = metrics_.expose();
   co_return out;
 }

@@ -224,11 +224,18 @@ void Controller::act(const std::vector<Record>& records) {
       sessions_.send_orders(node);
     }
   }
-  const bool nodes_changed = std::ranges::any_of(records, [](const Record& record) {
-    return cluster::node_of(record.event) || std::holds_alternative<cluster::ClusterConfigured>(record.event) ||
-           std::holds_alternative<cluster::HeadStarted>(record.event);
-  });
-  if (nodes_changed) machines_.follow(state_);
+  bool everything = false;
+  std::set<NodeId> changed;
+  for (const Record& record : records) {
+    everything = everything || std::holds_alternative<cluster::ClusterConfigured>(record.event) ||
+                 std::holds_alternative<cluster::HeadStarted>(record.event);
+    if (std::optional<NodeId> node = cluster::node_of(record.event)) changed.insert(std::move(*node));
+  }
+  if (everything) {
+    machines_.follow(state_);
+  } else {
+    for (const NodeId& node : changed) machines_.follow(state_, node);
+  }
 }
 
 bool Controller::finished() const {
@@ -352,7 +359,6 @@ void Controller::count(const std::vector<Record>& records) {
                  {{"type", std::string(cluster::type_name(record.event))}})
         .add();
   }
-  gauge();
 }
 
 void Controller::gauge() {
@@ -361,7 +367,7 @@ void Controller::gauge() {
   metrics_.gauge("rubato_nodes", "Nodes, in whatever phase.").set(static_cast<double>(state_.nodes.size()));
   metrics_.gauge("rubato_agents_connected", "Agents with a connection.").set(static_cast<double>(sessions_.size()));
   metrics_.gauge("rubato_cost_dollars", "What the cluster's nodes have cost so far, as far as prices are known.")
-      .set(static_cast<double>(cluster::cost_so_far(state_, anchor_wall_)) / 1e6);
+      .set(static_cast<double>(cluster::cost_so_far(state_, now())) / 1e6);
   metrics_.gauge("rubato_strays", "Machines of this cluster that nobody knew of, so far.")
       .set(static_cast<double>(state_.strays));
   metrics_.gauge("rubato_journal_offset", "The last record.").set(static_cast<double>(state_.offset));

@@ -63,6 +63,8 @@ class Controller final : public SessionHost {
   WallTime now() const;
   // What the provider has, for the audit; nullopt when it does not say.
   Task<std::optional<std::vector<NodeId>>> machines_there() { return machines_.there(); }
+  // Brings the gauges up to date: when somebody is about to read them.
+  void gauge();
   // What is kept beside the state, for jobs and nodes; it must not grow with time.
   size_t remembered() const { return reports_.size() + absent_.size() + told_.size() + observed_.ready.size(); }
   // A job with this request id that is still on its way to the journal.
@@ -92,7 +94,6 @@ class Controller final : public SessionHost {
   std::set<NodeId> concerned(const std::vector<cluster::Record>& records);
   bool finished() const;
   void count(const std::vector<cluster::Record>& records);
-  void gauge();
 
   World& world_;
   HeadSettings settings_;

@@ -1,5 +1,8 @@
 #include "head/machines.h"
 
+#include <algorithm>
+#include <ranges>
+
 namespace rubato::head {
 
 using cluster::NodePhase;
@@ -17,6 +20,13 @@ constexpr Duration kRemoveMax = 60s;
 Task<bool> completed(Task<void> task) {
   co_await std::move(task);
   co_return true;
+}
+
+// Nearly always; both are sorted, or nearly so, and there are thousands.
+bool all_known(const cluster::State& state, std::vector<NodeId> listed) {
+  std::ranges::sort(listed);
+  const auto known = std::views::keys(state.nodes);
+  return std::ranges::includes(known, listed);
 }
 
 cluster::LaunchFailure failure_of(ErrorCode code) {
@@ -49,33 +59,36 @@ Machines::Machines(World& world, provider::NodeProvider& provider, Endpoint head
       scope_(world.clock.loop()) {}
 
 void Machines::follow(const cluster::State& state) {
-  const auto in_phase = [&](const NodeId& id, NodePhase phase) {
-    const auto it = state.nodes.find(id);
-    return it != state.nodes.end() && it->second.phase == phase;
-  };
-  std::erase_if(created_, [&](const auto& made) {
-    return !in_phase(made.first, NodePhase::kRequested) || state.nodes.at(made.first).runtime != made.second;
-  });
-  std::erase_if(removed_, [&](const NodeId& id) { return !in_phase(id, NodePhase::kRemoving); });
-  for (const auto& [id, node] : state.nodes) {
-    if (node.phase == NodePhase::kRequested && state.spec && state.spec->types.contains(node.type) &&
-        !created_.contains(id) && creating_.insert(id).second) {
-      scope_.spawn(create(order_for(state, node)));
-    }
-    if (!node.refreshing.empty() && node.usable() && state.spec && state.spec->types.contains(node.type) &&
-        refreshing_.insert(id).second) {
-      provider::NodeOrder order = order_for(state, node);
-      order.runtime = node.refreshing;
-      order.keep_running = true;
-      scope_.spawn(refresh(std::move(order)));
-    }
-    if (node.phase == NodePhase::kRemoving && creating_.contains(id) && unwanted_.insert(id).second)
-      unwanted_grown_.notify();
-    // A call to create is ended first: the provider need not cope with both at once.
-    if (node.phase == NodePhase::kRemoving && !creating_.contains(id) && !refreshing_.contains(id) &&
-        !removed_.contains(id) && removing_.insert(id).second)
-      scope_.spawn(remove(id));
+  // What was told may be about nodes that are forgotten.
+  std::set<NodeId> all = removed_;
+  for (const auto& [id, runtime] : created_) all.insert(id);
+  for (const auto& [id, node] : state.nodes) all.insert(id);
+  for (const NodeId& id : all) follow(state, id);
+}
+
+void Machines::follow(const cluster::State& state, const NodeId& id) {
+  const auto it = state.nodes.find(id);
+  const cluster::Node* node = it == state.nodes.end() ? nullptr : &it->second;
+  const bool requested = node && node->phase == NodePhase::kRequested;
+  const bool removing = node && node->phase == NodePhase::kRemoving;
+  if (const auto made = created_.find(id); made != created_.end() && !(requested && node->runtime == made->second))
+    created_.erase(made);
+  if (!removing) removed_.erase(id);
+  if (!node) return;
+  const bool known = state.spec && state.spec->types.contains(node->type);
+  if (requested && known && !created_.contains(id) && creating_.insert(id).second)
+    scope_.spawn(create(order_for(state, *node)));
+  if (!node->refreshing.empty() && node->usable() && known && refreshing_.insert(id).second) {
+    provider::NodeOrder order = order_for(state, *node);
+    order.runtime = node->refreshing;
+    order.keep_running = true;
+    scope_.spawn(refresh(std::move(order)));
   }
+  if (!removing) return;
+  if (creating_.contains(id) && unwanted_.insert(id).second) unwanted_grown_.notify();
+  // A call to create is ended first: the provider need not cope with both at once.
+  if (!creating_.contains(id) && !refreshing_.contains(id) && !removed_.contains(id) && removing_.insert(id).second)
+    scope_.spawn(remove(id));
 }
 
 provider::NodeOrder Machines::order_for(const cluster::State& state, const cluster::Node& node) {
@@ -162,6 +175,7 @@ Task<void> Machines::remove(NodeId node) {
   co_await remove_for_good(node);
   removing_.erase(node);
   removed_.insert(node);
+  if (sweeps_ > 0) gone_.insert(node);
   tell_(cluster::NodeGone{node});
 }
 
@@ -183,12 +197,14 @@ Task<std::optional<std::vector<NodeId>>> Machines::there() {
 
 Task<void> Machines::sweep(const cluster::State& state) {
   // One that is being removed now may still be in the list, and be forgotten when the list comes.
-  std::set<NodeId> known;
-  for (const auto& [id, node] : state.nodes) known.insert(id);
+  gone_.insert(removed_.begin(), removed_.end());
+  ++sweeps_;
   const std::optional<std::vector<NodeId>> listed = co_await there();
-  if (!listed) co_return;
+  const std::set<NodeId> gone = gone_;
+  if (--sweeps_ == 0) gone_.clear();
+  if (!listed || all_known(state, *listed)) co_return;
   for (const NodeId& node : *listed) {
-    if (known.contains(node) || state.nodes.contains(node) || !removing_.insert(node).second) continue;
+    if (gone.contains(node) || state.nodes.contains(node) || !removing_.insert(node).second) continue;
     log_.warning("removing a node that nobody knows", {{"node", node.value}});
     tell_(cluster::StrayFound{node});
     scope_.spawn(remove_stray(node));

@@ -19,6 +19,8 @@ class Machines {
 
   // Starts the calls that are due: create for requested nodes, remove for removing ones.
   void follow(const cluster::State& state);
+  // The same for one node, when something has happened to no other.
+  void follow(const cluster::State& state, const NodeId& id);
 
   // Removes nodes that exist but that the state does not know: a head died between making and recording, or a provider
   // made one after it had said that it could not. Returns at once when the provider cannot list.
@@ -53,6 +55,8 @@ class Machines {
   // Told, and not yet in the state: no reason to call again.
   std::map<NodeId, std::string> created_;  // with their runtimes
   std::set<NodeId> removed_;
+  std::set<NodeId> gone_;      // removed while the provider was asked what there is
+  int sweeps_ = 0;             // that wait for its answer
   std::set<NodeId> unwanted_;  // being created, and to be removed: the call ends early
   Event unwanted_grown_;
   Scope scope_;

@@ -22,52 +22,43 @@ std::optional<size_t> find_name(const std::vector<std::string>& names, std::stri
 }  // namespace
 
 Board::Board(const cluster::State& state, bool with_leaving) : state_(state) {
-  const std::string* type = nullptr;
-  TypeCount* counted = nullptr;
-  for (const auto& [id, node] : state.nodes) {
-    if (!type || *type != node.type) {  // nodes of a type stand together
-      type = &node.type;
-      counted = &counts_[node.type];
-    }
-    if (node.phase == NodePhase::kRequested || node.phase == NodePhase::kStarting) ++counted->coming;
-    if (!node.usable()) continue;
-    ++counted->up;
-    nodes_.push_back(&node);
-    for (const auto& [name, amount] : node.resources.amounts()) {
+  for (const auto& [size, nodes] : state.index.sizes()) {
+    for (const auto& [name, amount] : size.amounts()) {
       if (!find_name(names_, name)) names_.push_back(name);
     }
   }
-  free_.resize(nodes_.size() * names_.size());
-  for (uint32_t i = 0; i < nodes_.size(); ++i) {
-    for (const auto& [name, amount] : nodes_[i]->resources.amounts()) room(i, *find_name(names_, name)) = amount;
+  for (const auto& [id, room] : state.index.rooms()) {
+    const Resources& free = with_leaving ? room.soon : room.now;
+    if (free.empty()) continue;
+    const uint32_t number = append(id);
+    for (const auto& [name, amount] : free.amounts()) this->room(number, *find_name(names_, name)) = amount;
   }
-  take_seats(state, with_leaving);
-  // A node that came back smaller than its seats has nothing to give.
-  for (int64_t& amount : free_) amount = std::max<int64_t>(0, amount);
+  in_order_ = nodes_.size();
 }
 
-void Board::take_seats(const cluster::State& state, bool with_leaving) {
-  const auto take = [&](const NodeId& id, const AgentId* agent, const Resources& each, int workers) {
-    const std::optional<uint32_t> node = number_of(id);
-    // Workers die with their agent: a seat with another one is empty.
-    if (!node || (agent && nodes_[*node]->agent != *agent)) return;
-    for (const auto& [name, amount] : each.amounts()) {
-      if (const auto index = find_name(names_, name)) room(*node, *index) -= amount * workers;
-    }
-  };
-  for (const JobId& id : state.active) {
-    const cluster::Job& job = state.jobs.at(id);
-    for (const Seat& seat : job.seats) take(seat.node, &seat.agent, job.spec.per_worker, seat.workers);
-    if (with_leaving) continue;
-    for (const auto& [node, workers] : job.leaving) take(node, nullptr, job.spec.per_worker, workers);
-  }
+uint32_t Board::append(const NodeId& node) {
+  nodes_.push_back(&node);
+  free_.resize(nodes_.size() * names_.size());
+  return static_cast<uint32_t>(nodes_.size() - 1);
 }
 
 std::optional<uint32_t> Board::number_of(const NodeId& node) const {
+  const auto end = nodes_.begin() + static_cast<std::ptrdiff_t>(in_order_);
   const auto it =
-      std::ranges::lower_bound(nodes_, node, {}, [](const cluster::Node* one) -> const NodeId& { return one->id; });
-  if (it == nodes_.end() || (*it)->id != node) return std::nullopt;
-  return static_cast<uint32_t>(it - nodes_.begin());
+      std::ranges::lower_bound(nodes_.begin(), end, node, {}, [](const NodeId* id) -> const NodeId& { return *id; });
+  if (it != end && **it == node) return static_cast<uint32_t>(it - nodes_.begin());
+  const auto late = late_.find(node);
+  return late == late_.end() ? std::nullopt : std::optional(late->second);
+}
+
+std::optional<uint32_t> Board::admit(const NodeId& id) {
+  if (const auto known = number_of(id)) return known;
+  const auto node = state_.nodes.find(id);
+  if (node == state_.nodes.end() || !node->second.usable()) return std::nullopt;
+  const uint32_t number = append(node->first);
+  late_.emplace(id, number);
+  for (auto& [each, shape] : shapes_) shape.fits.push_back(0);
+  return number;
 }
 
 int64_t Board::fits_on(const Shape& shape, uint32_t node) const {
@@ -80,6 +71,8 @@ int64_t Board::fits_on(const Shape& shape, uint32_t node) const {
 Board::Shape& Board::shape(const Resources& each) {
   const auto found = shapes_.find(each);
   if (found != shapes_.end()) return found->second;
+  // Of nothing, some fits on a node without room as well.
+  for (auto node = state_.nodes.begin(); each.empty() && node != state_.nodes.end(); ++node) admit(node->first);
   Shape& shape = shapes_[each];
   for (const auto& [name, amount] : each.amounts()) {
     if (const auto index = find_name(names_, name)) {
@@ -93,7 +86,8 @@ Board::Shape& Board::shape(const Resources& each) {
     const int64_t fits = fits_on(shape, node);
     shape.fits[node] = fits;
     if (fits <= 0) continue;
-    shape.by_fits[fits].push_back(node);
+    std::vector<uint32_t>& bucket = shape.by_fits[fits];
+    bucket.insert(place_in(bucket, node), node);
     shape.capacity += fits;
   }
   return shape;
@@ -110,9 +104,10 @@ int64_t Board::capacity(const Resources& each, const std::set<NodeId>& shunned) 
   return capacity;
 }
 
-Board::TypeCount Board::count(const std::string& type) const {
-  const auto it = counts_.find(type);
-  return it == counts_.end() ? TypeCount{} : it->second;
+std::vector<uint32_t>::iterator Board::place_in(std::vector<uint32_t>& bucket, uint32_t node) const {
+  // Most come in order.
+  if (bucket.empty() || precedes(bucket.back(), node)) return bucket.end();
+  return std::ranges::lower_bound(bucket, node, [this](uint32_t a, uint32_t b) { return precedes(a, b); });
 }
 
 void Board::change(uint32_t node, const Resources& amount, bool taking) {
@@ -129,12 +124,12 @@ void Board::change(uint32_t node, const Resources& amount, bool taking) {
     if (before == now) continue;
     if (before > 0) {
       const auto bucket = shape.by_fits.find(before);
-      bucket->second.erase(std::ranges::lower_bound(bucket->second, node));
+      bucket->second.erase(place_in(bucket->second, node));
       if (bucket->second.empty()) shape.by_fits.erase(bucket);
     }
     if (now > 0) {
       std::vector<uint32_t>& bucket = shape.by_fits[now];
-      bucket.insert(std::ranges::lower_bound(bucket, node), node);
+      bucket.insert(place_in(bucket, node), node);
     }
     shape.fits[node] = now;
     shape.capacity += now - before;
@@ -199,21 +194,23 @@ bool Board::take(const Resources& each, int count, const std::set<NodeId>& shunn
     for (const Seat& old : seats) {
       if (old.node == seat.node) before = old.workers;
     }
-    change(*number_of(seat.node), times(each, seat.workers - before), false);
+    if (seat.workers > before) give_back(seat.node, times(each, seat.workers - before));
   }
   return false;
 }
 
+void Board::give_back(const NodeId& id, const Resources& amount) {
+  if (const auto node = admit(id)) change(*node, amount, false);
+}
+
 void Board::give_back_last(const Resources& each, std::vector<Seat>& seats) {
   Seat& last = seats.back();
-  if (const auto node = number_of(last.node)) change(*node, each, false);
+  give_back(last.node, each);
   if (--last.workers == 0) seats.pop_back();
 }
 
 void Board::give_back(const Resources& each, const std::vector<Seat>& seats) {
-  for (const Seat& seat : seats) {
-    if (const auto node = number_of(seat.node)) change(*node, times(each, seat.workers), false);
-  }
+  for (const Seat& seat : seats) give_back(seat.node, times(each, seat.workers));
 }
 
 bool Board::occupy(const Resources& each, const std::vector<Seat>& seats) {

@@ -1,6 +1,7 @@
 // Board: the free room of a cluster while a decision is being made.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -33,16 +34,9 @@ class Board {
   int64_t capacity(const Resources& each);
   int64_t capacity(const Resources& each, const std::set<NodeId>& shunned);
 
-  // The nodes of a type, for people.
-  struct TypeCount {
-    int up = 0;
-    int coming = 0;
-  };
-  TypeCount count(const std::string& type) const;
-
  private:
-  // Nodes are numbered in the order of their ids, resources in that of their names: thousands of nodes are looked
-  // through at each decision, so nothing is allocated for one of them.
+  // Nodes with room are numbered in the order of their ids; most nodes of a large cluster have none, and are not here
+  // until somebody gives some back. Resources are numbered too, so that nothing is allocated for a node.
   struct Shape {
     std::vector<std::pair<size_t, int64_t>> needs;     // by number of the resource
     bool possible = true;                              // some node has each of them
@@ -52,19 +46,24 @@ class Board {
   };
   Shape& shape(const Resources& each);
   int64_t fits_on(const Shape& shape, uint32_t node) const;
-  std::optional<uint32_t> number_of(const NodeId& node) const;
-  const NodeId& id_of(uint32_t node) const { return nodes_[node]->id; }
+  std::optional<uint32_t> number_of(const NodeId& node) const;  // nullopt: it has no room
+  std::optional<uint32_t> admit(const NodeId& node);            // nullopt: it is not usable
+  uint32_t append(const NodeId& node);
+  bool precedes(uint32_t a, uint32_t b) const { return std::max(a, b) < in_order_ ? a < b : id_of(a) < id_of(b); }
+  std::vector<uint32_t>::iterator place_in(std::vector<uint32_t>& bucket, uint32_t node) const;
+  const NodeId& id_of(uint32_t node) const { return *nodes_[node]; }
   void change(uint32_t node, const Resources& amount, bool taking);
+  void give_back(const NodeId& node, const Resources& amount);
   void seat(const NodeId& node, int count, std::vector<cluster::Seat>& seats) const;
-  void take_seats(const cluster::State& state, bool with_leaving);
   int64_t& room(uint32_t node, size_t resource) { return free_[node * names_.size() + resource]; }
 
   const cluster::State& state_;
   std::vector<std::string> names_;
-  std::vector<const cluster::Node*> nodes_;  // usable ones
+  std::vector<const NodeId*> nodes_;
+  size_t in_order_ = 0;              // so many of them, from the first
+  std::map<NodeId, uint32_t> late_;  // the others
   std::vector<int64_t> free_;
   std::map<Resources, Shape> shapes_;
-  std::map<std::string, TypeCount> counts_;
 };
 
 }  // namespace rubato::policy

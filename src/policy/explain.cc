@@ -64,10 +64,10 @@ std::string up_with(const std::string& where) {
   return file.empty() ? "rubato up" : fmt::format("rubato up {}", shell_quote(file));
 }
 
-void add_node_limits(const State& state, const Resources& each, const Board& board, Reasons& reasons) {
+void add_node_limits(const State& state, const Resources& each, Reasons& reasons) {
   for (const auto& [name, type] : state.spec->types) {
     if (each.times_in(type.resources) <= 0) continue;
-    const auto [up, coming] = board.count(name);
+    const auto [all, there, up, coming] = state.index.count(name);
     if (coming > 0) {
       reasons.against.push_back({fmt::format("{} of type '{}' not up yet", count(coming, "node"), name), ""});
       reasons.changes.push_back(
@@ -142,14 +142,14 @@ std::optional<Reasons> why_no_cluster(const State& state, const JobSpec& spec) {
 
 }  // namespace
 
-Reasons why_too_few(const State& state, const JobSpec& spec, int64_t room, const Board& board) {
+Reasons why_too_few(const State& state, const JobSpec& spec, int64_t room) {
   if (std::optional<Reasons> none = why_no_cluster(state, spec)) return *none;
   if (std::optional<Reasons> never = why_never(state, spec)) return *never;
   Reasons reasons;
   reasons.wanted = wanted(spec);
   reasons.against.push_back(
       {fmt::format("the nodes that are up hold {} of {}", room, count(spec.workers_min, "worker")), ""});
-  add_node_limits(state, spec.per_worker, board, reasons);
+  add_node_limits(state, spec.per_worker, reasons);
   return reasons;
 }
 
@@ -161,7 +161,7 @@ Reasons why_not(const State& state, const Job& job, Board& board) {
   if (std::optional<Reasons> never = why_never(state, job.spec)) return *never;
   reasons.against.push_back(
       {fmt::format("room for {} of {} now", board.capacity(each), count(job.spec.workers_min, "worker")), ""});
-  add_node_limits(state, each, board, reasons);
+  add_node_limits(state, each, reasons);
   const std::vector<std::string> holders = names(state, state.active, job.id);
   if (!holders.empty()) {
     reasons.against.push_back({fmt::format("in use by {}", join(holders, ", ")), ""});
@@ -170,12 +170,12 @@ Reasons why_not(const State& state, const Job& job, Board& board) {
   return reasons;
 }
 
-Reasons why_so_many(const State& state, const Job& job, int workers, const Board& board) {
+Reasons why_so_many(const State& state, const Job& job, int workers) {
   Reasons reasons;
   reasons.wanted = wanted(job.spec);
   if (workers >= job.spec.workers_max || !state.spec) return reasons;
   reasons.against.push_back({fmt::format("no room for more than {}", count(workers, "worker")), ""});
-  add_node_limits(state, job.spec.per_worker, board, reasons);
+  add_node_limits(state, job.spec.per_worker, reasons);
   const std::vector<std::string> holders = names(state, state.active, job.id);
   if (!holders.empty())
     reasons.changes.push_back(fmt::format("{} ends", holders.size() == 1 ? holders.front() : "another job"));

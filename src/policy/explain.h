@@ -16,9 +16,9 @@ std::optional<cluster::Reasons> why_never(const cluster::State& state, const Job
 cluster::Reasons why_not(const cluster::State& state, const cluster::Job& job, Board& board);
 
 // Why MIN workers do not fit though nothing else runs: the nodes that are up hold `room` of this size.
-cluster::Reasons why_too_few(const cluster::State& state, const JobSpec& spec, int64_t room, const Board& board);
+cluster::Reasons why_too_few(const cluster::State& state, const JobSpec& spec, int64_t room);
 
 // Why it got fewer than MAX, or nothing stands against it.
-cluster::Reasons why_so_many(const cluster::State& state, const cluster::Job& job, int workers, const Board& board);
+cluster::Reasons why_so_many(const cluster::State& state, const cluster::Job& job, int workers);
 
 }  // namespace rubato::policy

@@ -39,6 +39,7 @@ int count_workers(const std::vector<Seat>& seats) {
 using HoldTick = std::chrono::duration<int64_t, std::ratio<10>>;
 
 // For fair shares: a GPU counts as much as eight CPUs.
+double weight(uint64_t cpus, uint64_t gpus) { return static_cast<double>(cpus) + 8 * static_cast<double>(gpus); }
 double weight(const JobSpec& spec, int workers) {
   return static_cast<double>(workers) * static_cast<double>(spec.per_worker.of(kCpu) + 8 * spec.per_worker.of(kGpu));
 }
@@ -165,7 +166,7 @@ std::optional<Placer::Draft> Placer::mend(const Job& job) {
 
 void Placer::repair() {
   std::vector<const Job*> order;
-  for (const JobId& id : state_.active) {
+  for (const JobId& id : state_.index.restless_jobs()) {
     const Job& job = state_.jobs.at(id);
     if (cluster::placed(job.phase)) order.push_back(&job);
   }
@@ -197,18 +198,16 @@ void Placer::repair() {
 void Placer::serve() {
   if (state_.queued.empty()) return;
   std::map<std::string, double> shares;  // of what is in use, by owner
-  for (const JobId& id : state_.active) {
-    const Job& job = state_.jobs.at(id);
-    shares[job.spec.owner] += weight(job.spec, job.workers());
-  }
+  for (const auto& [owner, use] : state_.index.used_by()) shares[owner] = weight(use.cpus, use.gpus);
   // By priority, then per owner the oldest first.
   struct Line {
     double* share;
     std::vector<std::pair<WallTime, const Job*>> jobs;  // the times beside them: sorting need not look at the jobs
   };
   std::map<int, std::map<std::string_view, Line>, std::greater<>> lines;
-  for (const auto& [id, job] : std::views::reverse(state_.jobs)) {
-    if (job.phase == JobPhase::kQueued) lines[job.spec.priority][job.spec.owner].jobs.emplace_back(job.submitted, &job);
+  for (const JobId& id : std::views::reverse(state_.queued)) {
+    const Job& job = state_.jobs.at(id);
+    lines[job.spec.priority][job.spec.owner].jobs.emplace_back(job.submitted, &job);
   }
   for (auto& [priority, owners] : lines) {
     std::vector<Line> by_owner;
@@ -246,7 +245,7 @@ Waiting& Placer::waiting(const Job& job) {
   waiting.behind_digest = cluster::digest(waiting.behind);
   waiting.starved.changes.push_back("that job starts");
   const int64_t room = room_when_empty(job.spec.per_worker);
-  if (room < job.spec.workers_min) waiting.limits = why_too_few(state_, job.spec, room, board());
+  if (room < job.spec.workers_min) waiting.limits = why_too_few(state_, job.spec, room);
   if (waiting.limits) waiting.limits_digest = cluster::digest(*waiting.limits);
   return waiting;
 }
@@ -254,9 +253,7 @@ Waiting& Placer::waiting(const Job& job) {
 int64_t Placer::room_when_empty(const Resources& each) {
   const auto [it, first] = room_when_empty_.try_emplace(each, 0);
   if (!first) return it->second;
-  for (const auto& [id, node] : state_.nodes) {
-    if (node.usable()) it->second += each.times_in(node.resources);
-  }
+  for (const auto& [size, nodes] : state_.index.sizes()) it->second += nodes * each.times_in(size);
   return it->second;
 }
 
@@ -302,7 +299,7 @@ bool Placer::serve_one(const Job& job) {
 
 std::vector<const Job*> Placer::donors(const Job& job) const {
   std::vector<const Job*> donors;
-  for (const JobId& id : state_.active) {
+  for (const JobId& id : state_.index.elastic_jobs()) {
     const Job& other = state_.jobs.at(id);
     if (other.phase != JobPhase::kRunning || !other.done.empty() || drafts_.contains(id) || unseated_.contains(id))
       continue;
@@ -419,7 +416,7 @@ void Placer::grow() {
     if (may_grow(job)) turns.emplace(workers - job.spec.workers_min, -job.spec.priority, job.submitted, job.id);
   };
   for (const auto& [id, draft] : drafts_) add(state_.jobs.at(id));
-  for (const JobId& id : state_.active) {
+  for (const JobId& id : state_.index.elastic_jobs()) {
     const Job& job = state_.jobs.at(id);
     if (!drafts_.contains(id) && !unseated_.contains(id) && cluster::placed(job.phase)) add(job);
   }
@@ -448,7 +445,7 @@ std::vector<cluster::Event> Placer::finish() {
     JobPlaced placed;
     placed.job = id;
     placed.generation = job.generation + 1;
-    placed.reasons = why_so_many(state_, job, count_workers(draft.seats), board());
+    placed.reasons = why_so_many(state_, job, count_workers(draft.seats));
     placed.seats = std::move(draft.seats);
     placed.cause = std::move(draft.cause);
     placed.shunned = std::move(draft.shunned);

@@ -39,6 +39,10 @@ void check(const ScaleInput& input) {
   for (const ScaleLaunching& one : input.launching) {
     if (one.count < 0) refuse("a number of launching nodes is negative");
   }
+  for (const ScaleFull& one : input.full) {
+    if (one.count < 0) refuse("a number of full nodes is negative");
+  }
+  if (!input.full.empty() && (input.legacy || !input.requests.empty())) refuse("full nodes are needed one by one");
   if (input.legacy && !(input.legacy->target_utilization_fraction > 0)) {
     refuse("target_utilization_fraction must be above 0");
   }

@@ -71,6 +71,16 @@ struct ScaleNode {
   bool leaving = false;  // draining or being removed: it takes no new work, but counts against the limits
 };
 
+// Nodes with work on them where nothing that is asked for fits. They count against the limits, and need not be looked
+// at one by one.
+struct ScaleFull {
+  std::string type;
+  int count = 1;
+  std::string zone;
+  Market market = Market::kOnDemand;
+  Resources left;  // the most that is free of each resource on one of them
+};
+
 // Nodes that were asked for and are not usable yet.
 struct ScaleLaunching {
   std::string type;
@@ -109,6 +119,7 @@ struct ScaleInput {
   Duration idle_timeout = 5min;
 
   std::vector<ScaleNode> nodes;
+  std::vector<ScaleFull> full;  // besides `nodes`; not with requests and legacy scaling, which look into each node
   std::vector<ScaleLaunching> launching;
 
   std::vector<Bundles> demands;

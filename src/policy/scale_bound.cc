@@ -76,8 +76,7 @@ class BoundSearch {
   }
 
   // What a node can take at most, in pieces of the shapes that fit there.
-  double most_worth(const std::vector<double>& room, const std::vector<double>& values,
-                    std::vector<double>& used) const {
+  double most_worth(std::span<const double> room, const std::vector<double>& values, std::vector<double>& used) const {
     std::vector<size_t> columns;
     for (const size_t shape : shapes_) {
       if (fits(problem_.work.shapes.of(shape), room)) columns.push_back(shape);

@@ -58,6 +58,10 @@ std::vector<char> nodes_over(const ScaleInput& input) {
     const bool free = type == input.types.end() ? !node.available : all_free(node, type->second.resources);
     if (free && node.keep.empty()) idle.push_back(at);
   }
+  for (const ScaleFull& one : input.full) {
+    all += one.count;
+    of_type[one.type] += one.count;
+  }
   for (const ScaleLaunching& one : input.launching) {
     all += one.count;
     of_type[one.type] += one.count;
@@ -168,6 +172,11 @@ ScaleProblem::ScaleProblem(const ScaleInput& in)
     for (out.ordinal = 0; out.ordinal < one.count; ++out.ordinal) nodes.push_back(out);
   }
   sort_for_filling(nodes, in);
+  aside.resize(dimensions.size(), 0);
+  for (const ScaleFull& one : in.full) {
+    const std::vector<double> left = dimensions.amounts(one.left);
+    for (size_t dim = 0; dim < left.size(); ++dim) aside[dim] = std::max(aside[dim], left[dim]);
+  }
   if (!in.gangs.empty()) demands = make_work(in, dimensions, false);
 }
 
@@ -233,7 +242,7 @@ class Drafter {
 
   // All demands and gangs at once. It is the cheapest way, and right when no gang is left with a part.
   void serve_together(Draft& draft) const {
-    const GangSeater seater(problem_.dimensions, problem_.rooms, draft.style.pack, kCells, false);
+    GangSeater seater(problem_.dimensions, problem_.rooms, draft.style.pack, kCells, false);
     for (size_t at = 0; at < problem_.input.gangs.size(); ++at) {
       const Gang& gang = problem_.input.gangs[at];
       if (gang.strategy != GangStrategy::kStrictSpread) continue;
@@ -258,7 +267,7 @@ class Drafter {
   void serve_gang_by_gang(Draft& draft) const {
     draft.gangs_apart = true;
     draft.packing.stock = Stock(problem_.demands.shapes, problem_.demands.counts, kCells);
-    const GangSeater seater(problem_.dimensions, problem_.rooms, draft.style.pack, kCells, draft.style.heed_wishes);
+    GangSeater seater(problem_.dimensions, problem_.rooms, draft.style.pack, kCells, draft.style.heed_wishes);
     for (size_t at = 0; at < problem_.input.gangs.size(); ++at) {
       auto binding = seater.seat(draft.packing, problem_.input.gangs[at], static_cast<int>(at));
       if (binding) draft.failures.push_back({at, *binding});
@@ -300,6 +309,7 @@ bool better(const Draft& a, const Draft& b) {
 Draft start_draft(const ScaleProblem& problem) {
   Draft draft(problem);
   draft.packing.nodes = problem.nodes;
+  draft.packing.aside = problem.aside;
   for (size_t type = 0; type < problem.supply.types(); ++type) {
     int least = least_workers(problem.input, problem.supply.name(type));
     // One that leaves counts against the limits until it is gone, but it is not one of those that stay.

@@ -18,6 +18,7 @@ struct ScaleProblem {
   Supply supply;                // as it is before the plan
   Rooms rooms;                  // by type
   std::vector<PackNode> nodes;  // those that may take work; in use first, in the order in which they are filled
+  std::vector<double> aside;    // by dimension: the most that is free on a node that is not among these
   std::vector<char> over;       // by node of the input: it is idle, and too many by the file's limits
   Work work;                    // demands, and gangs that need no care when there is room for all
   Work demands;                 // without any gang

@@ -87,7 +87,9 @@ ScaleReason::Against why_not_type(const ScaleProblem& problem, const Draft& draf
 std::string without_max_workers(const ScaleProblem& problem, const Draft& draft) {
   constexpr size_t kWorkMax = 200'000;  // shapes x nodes
   ScaleInput lifted = problem.input;
-  if (problem.work.counts.size() * (problem.nodes.size() + 1) <= kWorkMax) {
+  size_t nodes = problem.nodes.size() + 1;
+  for (const ScaleFull& one : problem.input.full) nodes += static_cast<size_t>(one.count);
+  if (problem.work.counts.size() * nodes <= kWorkMax) {
     lifted.max_workers = std::numeric_limits<int>::max();
     const ScaleProblem other(lifted);
     const Draft enough = best_draft(other);

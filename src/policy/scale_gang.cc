@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -13,7 +14,7 @@ namespace {
 constexpr size_t kNowhere = std::numeric_limits<size_t>::max();
 constexpr double kNoDearer = 1e-9;  // dollars
 
-void add_to(std::vector<double>& room, std::span<const double> need, double times) {
+void add_to(std::span<double> room, std::span<const double> need, double times) {
   for (size_t dim = 0; dim < room.size(); ++dim) room[dim] += need[dim] * times;
 }
 
@@ -40,7 +41,7 @@ bool has_wish(const Gang& gang) {
   return bundles > 1 && bundles <= kLargest;
 }
 
-std::optional<Binding> GangSeater::seat(Packing& packing, const Gang& gang, int index) const {
+std::optional<Binding> GangSeater::seat(Packing& packing, const Gang& gang, int index) {
   switch (gang.strategy) {
     case GangStrategy::kPack:
     case GangStrategy::kSpread:
@@ -73,7 +74,7 @@ std::vector<GangSeater::Whole> GangSeater::one_by_one(const Packing& packing, co
 }
 
 // A wish is worth no money: what opens dearer nodes than room alone would is not done.
-std::optional<Binding> GangSeater::seat_as_wished(Packing& packing, const Gang& gang, int index) const {
+std::optional<Binding> GangSeater::seat_as_wished(Packing& packing, const Gang& gang, int index) {
   const bool together = gang.strategy == GangStrategy::kPack;
   Packing anyhow = packing, wished = packing;
   const std::optional<Binding> binding = seat_anyhow(anyhow, gang, index);
@@ -151,7 +152,7 @@ std::optional<Binding> GangSeater::seat_apart(Packing& packing, std::vector<Whol
   std::vector<double> total(dimensions_.size(), 0.0);
   for (const Whole& part : parts) add_to(total, part.need, 1);
   const std::vector<double> values = packing.values(style_, total);
-  const auto worth = [&](const std::vector<double>& amounts) {
+  const auto worth = [&](std::span<const double> amounts) {
     return std::inner_product(amounts.begin(), amounts.end(), values.begin(), 0.0);
   };
   std::stable_sort(parts.begin(), parts.end(),
@@ -200,8 +201,31 @@ std::optional<Binding> GangSeater::seat_apart(Packing& packing, std::vector<Whol
   return std::nullopt;
 }
 
+// No more nodes are to be had, and those that are there cannot hold all of it: known without packing it.
+std::optional<Binding> GangSeater::no_room(const Packing& packing, const Gang& gang) {
+  if (gang.bundles.size() != 1 || gang.bundles.front().each.empty()) return std::nullopt;
+  const std::vector<double> need = dimensions_.amounts(gang.bundles.front().each);
+  if (cheapest_for(packing, need) != kNowhere) return std::nullopt;
+  int64_t left = gang.bundles.front().count;
+  // Gangs only take: what had no room has none now.
+  const auto [least, first] = without_room_.try_emplace(need, std::numeric_limits<int64_t>::max());
+  if (left >= least->second) return binding_limit(packing.supply, rooms_, need);
+  for (const PackNode& node : packing.nodes) {
+    if (left <= 0) return std::nullopt;
+    double fit = static_cast<double>(left);
+    for (size_t dim = 0; dim < need.size(); ++dim) {
+      if (need[dim] > 0) fit = std::min(fit, std::floor(node.room[dim] / need[dim]));
+    }
+    left -= static_cast<int64_t>(fit);
+  }
+  if (left <= 0) return std::nullopt;
+  least->second = gang.bundles.front().count;
+  return binding_limit(packing.supply, rooms_, need);
+}
+
 // Wherever there is room, at the least cost: as demands are packed, but for this gang alone.
-std::optional<Binding> GangSeater::seat_anyhow(Packing& packing, const Gang& gang, int index) const {
+std::optional<Binding> GangSeater::seat_anyhow(Packing& packing, const Gang& gang, int index) {
+  if (std::optional<Binding> binding = no_room(packing, gang)) return binding;
   WorkBuilder builder(dimensions_);
   for (size_t at = 0; at < gang.bundles.size(); ++at) {
     builder.add(gang.bundles[at].each, {index, at, gang.bundles[at].count});

@@ -1,6 +1,8 @@
 // Gangs: all bundles of one get a place, or none.
 #pragma once
 
+#include <map>
+
 #include "policy/scale_pack.h"
 #include "policy/scale_work.h"
 
@@ -24,6 +26,7 @@ struct GangFailure {
 bool has_wish(const Gang& gang);
 
 // Seats whole gangs on the nodes of a packing, and on new ones; puts everything back when one bundle stays without.
+// One seater is for one packing, to which nothing is given back meanwhile.
 class GangSeater {
  public:
   // `heed`: what PACK and SPREAD wish for is tried, and taken where it opens nothing dearer.
@@ -31,7 +34,7 @@ class GangSeater {
       : dimensions_(dimensions), rooms_(rooms), style_(style), cells_max_(cells_max), heed_(heed) {}
 
   // The packing's own stock is not touched. nullopt: it is seated.
-  std::optional<Binding> seat(Packing& packing, const Gang& gang, int index) const;
+  std::optional<Binding> seat(Packing& packing, const Gang& gang, int index);
 
  private:
   struct Whole {  // what must be on one node
@@ -40,10 +43,11 @@ class GangSeater {
   };
   Whole whole(const Gang& gang, int index) const;
   std::vector<Whole> one_by_one(const Packing& packing, const Gang& gang, int index) const;
-  std::optional<Binding> seat_as_wished(Packing& packing, const Gang& gang, int index) const;
+  std::optional<Binding> seat_as_wished(Packing& packing, const Gang& gang, int index);
   std::optional<Packing> spread_out(const Packing& packing, const Packing& seated, std::vector<Whole> parts) const;
   std::optional<Binding> seat_apart(Packing& packing, std::vector<Whole> parts) const;
-  std::optional<Binding> seat_anyhow(Packing& packing, const Gang& gang, int index) const;
+  std::optional<Binding> seat_anyhow(Packing& packing, const Gang& gang, int index);
+  std::optional<Binding> no_room(const Packing& packing, const Gang& gang);
   size_t cheapest_for(const Packing& packing, std::span<const double> need) const;
 
   const Dimensions& dimensions_;
@@ -51,6 +55,7 @@ class GangSeater {
   const PackStyle& style_;
   size_t cells_max_;
   bool heed_;
+  std::map<std::vector<double>, int64_t> without_room_;  // by size of a bundle: the fewest that found none
 };
 
 }  // namespace rubato::policy

@@ -23,6 +23,7 @@ class IdleDecider {
       if (node.origin == PackNode::Origin::kThere) requested_[node.index] = draft.requested[at];
       if (outcome.launched[at]) ++workers_[draft.packing.supply.name(node.type)];
     }
+    for (const ScaleFull& one : input_.full) workers_[one.type] += one.count;
     for (const ScaleLaunching& one : input_.launching) workers_[one.type] += one.count;
     for (size_t at = 0; at < input_.nodes.size(); ++at) {
       const ScaleNode& node = input_.nodes[at];

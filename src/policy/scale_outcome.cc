@@ -76,9 +76,10 @@ void defer(const ScaleProblem& problem, const Draft& draft, const std::vector<ch
 }  // namespace
 
 int pending_max(const ScaleInput& input, const std::string& type) {
-  const auto running = std::count_if(input.nodes.begin(), input.nodes.end(), [&](const ScaleNode& node) {
+  int64_t running = std::count_if(input.nodes.begin(), input.nodes.end(), [&](const ScaleNode& node) {
     return !node.head && !node.leaving && node.type == type;
   });
+  for (const ScaleFull& one : input.full) running += one.type == type ? one.count : 0;
   // With none running the first one counts, as in Ray: a high speed has no slow start.
   const double most = input.upscaling_speed * static_cast<double>(std::max<int64_t>(running, 1));
   return std::max(kPendingLeast, static_cast<int>(std::min(most, 1e9)));

@@ -31,7 +31,7 @@ std::vector<double> Packing::values(const PackStyle& style, const std::vector<do
   for (size_t dim = 0; dim < dims; ++dim) {
     // Only nodes that are there have it: their whole room is as good as a dollar.
     if (alone[dim] == std::numeric_limits<double>::infinity()) {
-      double largest = 1;
+      double largest = std::max(1.0, aside.empty() ? 0.0 : aside[dim]);
       for (const PackNode& node : nodes) largest = std::max(largest, node.room[dim]);
       alone[dim] = 1 / largest;
     }

@@ -4,6 +4,7 @@
 #include <functional>
 #include <vector>
 
+#include "policy/scale_amounts.h"
 #include "policy/scale_stock.h"
 #include "policy/scale_supply.h"
 #include "policy/scale_value.h"
@@ -25,9 +26,9 @@ struct PackNode {
   size_t type = 0;      // of the Supply
   size_t offering = 0;  // of an opened node
   double price = 0;
-  bool fresh = false;        // coming or new, and empty: it is filled as a new node would be
-  bool wanted = false;       // opened for min_workers or a request: whatever the demands are
-  std::vector<double> room;  // what is still free
+  bool fresh = false;   // coming or new, and empty: it is filled as a new node would be
+  bool wanted = false;  // opened for min_workers or a request: whatever the demands are
+  Amounts room;         // what is still free
   std::vector<Pick> picks;
   std::vector<GangSeat> seats;
 };
@@ -49,6 +50,7 @@ class Packing {
   Supply supply;
   Stock stock;
   std::vector<PackNode> nodes;  // those in use in the order in which they are to be filled
+  std::vector<double> aside;    // by dimension: the most that is free on a node that is not among these
 
   // Fills nodes in use, then fresh ones, then new ones. What is left in the stock fits on no node that can be had.
   void pack(const PackStyle& style);

@@ -210,7 +210,9 @@ int64_t Stock::handful(size_t shape, std::span<const double> room) const {
 }
 
 double Stock::fill(std::span<double> room, std::vector<Pick>& picks) {
-  if (left_ == 0) return 0;
+  // A gang is one or two shapes, and most nodes have no room for it.
+  constexpr size_t kFewShapes = 2;
+  if (left_ == 0 || (counts_.size() <= kFewShapes && !any_fits(room))) return 0;
   double worth = 0;
   raise(room);
   for (size_t cell = best_of_all(); cell != kNoCell; cell = best_of_candidates()) {

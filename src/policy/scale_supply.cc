@@ -70,6 +70,7 @@ Supply::Supply(const ScaleInput& input) : input_(&input) {
   std::sort(priorities_.begin(), priorities_.end(), std::greater());
   priorities_.erase(std::unique(priorities_.begin(), priorities_.end()), priorities_.end());
   for (const ScaleNode& node : input.nodes) count(node.type, node.zone, node.market, 1, node.head);
+  for (const ScaleFull& one : input.full) count(one.type, one.zone, one.market, one.count, false);
   for (const ScaleLaunching& one : input.launching) count(one.type, one.zone, one.market, one.count, false);
 }
 

@@ -78,6 +78,7 @@ inline void check_started(const State& before, const State& after, const Observe
 }
 
 inline void check_record(const FakeCluster& cluster, const State& before, const State& after, const Record& record) {
+  EXPECT_TRUE(after.index == index_of(after)) << "what apply() keeps is what follows from the state";
   const std::optional<JobId> id = job_of(record.event);
   if (id && before.jobs.contains(*id)) {
     EXPECT_FALSE(ended(before.jobs.at(*id).phase)) << "it had ended";

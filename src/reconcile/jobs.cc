@@ -126,11 +126,15 @@ std::optional<Event> advance_job(const State& state, const Observed& observed, c
 
 std::vector<Event> advance_jobs(const State& state, const Observed& observed, WallTime now, Wake& wake) {
   std::vector<Event> events;
-  // Queued jobs as well: one that ran and waits again has its timeout.
-  for (const auto& [id, job] : state.jobs) {
-    if (cluster::ended(job.phase)) continue;
-    if (job.phase == JobPhase::kQueued && job.started == WallTime{} && !state.shutting_down) continue;
+  const auto advance = [&](const Job& job) {
     if (std::optional<Event> event = advance_job(state, observed, job, now, wake)) events.push_back(std::move(*event));
+  };
+  if (!state.shutting_down) {
+    for (const JobId& id : state.index.restless_jobs()) advance(state.jobs.at(id));
+    return events;
+  }
+  for (const auto& [id, job] : state.jobs) {
+    if (!cluster::ended(job.phase)) advance(job);
   }
   return events;
 }

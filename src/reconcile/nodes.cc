@@ -120,21 +120,12 @@ void keep_at_most(const State& state, std::vector<const Node*> nodes, int most, 
   }
 }
 
-// Whether there are so many nodes, in whatever phase, that a limit could be passed: asked at each decision.
+// Whether there are so many nodes that a limit could be passed: asked at each decision.
 bool may_pass_limits(const State& state) {
-  if (state.nodes.size() > static_cast<size_t>(state.spec->max_workers)) return true;
-  std::map<std::string_view, int> of_type;
-  int* count = nullptr;
-  std::string_view counted;
-  for (const auto& [id, node] : state.nodes) {
-    if (!count || counted != node.type) {  // nodes of a type stand together
-      counted = node.type;
-      count = &of_type[counted];
-    }
-    ++*count;
-  }
-  return std::ranges::any_of(state.spec->types,
-                             [&](const auto& type) { return of_type[type.first] > type.second.max_workers; });
+  if (state.index.there() > state.spec->max_workers) return true;
+  return std::ranges::any_of(state.spec->types, [&](const auto& type) {
+    return state.index.count(type.first).there > type.second.max_workers;
+  });
 }
 
 void keep_limits(const State& state, std::set<NodeId>& leaving, std::vector<Event>& events) {
@@ -148,6 +139,31 @@ void keep_limits(const State& state, std::set<NodeId>& leaving, std::vector<Even
   }
   keep_at_most(state, std::move(all), state.spec->max_workers,
                fmt::format("max_workers is {} now", state.spec->max_workers), leaving, events);
+}
+
+// Those that are not at rest.
+std::vector<const Node*> to_look_at(const State& state) {
+  std::vector<const Node*> nodes;
+  if (state.shutting_down) {
+    for (const auto& [id, node] : state.nodes) nodes.push_back(&node);
+  } else {
+    for (const NodeId& id : state.index.restless_nodes()) nodes.push_back(&state.nodes.at(id));
+  }
+  return nodes;
+}
+
+// A node against the file as it is now.
+std::optional<Event> follow_file(const State& state, const Node& node) {
+  if (state.shutting_down) {
+    if (!is_idle(state, node.id)) return std::nullopt;
+    return NodeRemoving{node.id, "the cluster is shutting down"};
+  }
+  const auto type = state.spec->types.find(node.type);
+  if (type == state.spec->types.end())
+    return dismiss(state, node, fmt::format("the cluster has no type '{}' any more", node.type));
+  if (state.index.launch_hash_of(node.type) != node.hash)
+    return dismiss(state, node, fmt::format("type '{}' has changed", node.type));
+  return update(state, node);
 }
 
 int to_update(const State& state, const ClusterSpec& next, const NodeType& type) {
@@ -164,34 +180,20 @@ int to_update(const State& state, const ClusterSpec& next, const NodeType& type)
 std::vector<Event> advance_nodes(const State& state, WallTime now, Wake& wake) {
   std::vector<Event> events;
   std::set<NodeId> touched;
-  for (const auto& [id, node] : state.nodes) {
-    if (std::optional<Event> event = advance_node(state, node, now, wake)) {
+  const std::vector<const Node*> nodes = to_look_at(state);
+  for (const Node* node : nodes) {
+    if (std::optional<Event> event = advance_node(state, *node, now, wake)) {
       events.push_back(std::move(*event));
-      touched.insert(id);
+      touched.insert(node->id);
     }
   }
   if (!state.spec) return events;
-  auto type = state.spec->types.end();
-  std::string hash;  // of that type
-  for (const auto& [id, node] : state.nodes) {
-    if (!coming_or_up(node) || touched.contains(id)) continue;
-    if (type == state.spec->types.end() || type->first != node.type) {
-      type = state.spec->types.find(node.type);
-      if (type != state.spec->types.end()) hash = launch_hash(*state.spec, type->second);
-    }
-    const size_t before = events.size();
-    if (state.shutting_down) {
-      if (is_idle(state, id)) events.push_back(NodeRemoving{id, "the cluster is shutting down"});
-    } else if (type == state.spec->types.end()) {
-      events.push_back(dismiss(state, node, fmt::format("the cluster has no type '{}' any more", node.type)));
-    } else if (hash != node.hash) {
-      events.push_back(dismiss(state, node, fmt::format("type '{}' has changed", node.type)));
-    } else if (node.runtime == runtime_hash(*state.spec, type->second, node.head) && !node.restart) {
-      continue;
-    } else if (std::optional<Event> event = update(state, node)) {
+  for (const Node* node : nodes) {
+    if (!coming_or_up(*node) || touched.contains(node->id)) continue;
+    if (std::optional<Event> event = follow_file(state, *node)) {
       events.push_back(std::move(*event));
+      touched.insert(node->id);
     }
-    if (events.size() > before) touched.insert(id);
   }
   if (state.shutting_down) return events;
   reconcile_head(state, now, wake, events);

@@ -81,6 +81,7 @@ class InputMaker {
   void add_types();
   void add_nodes();
   void add_node(const Node& node, const std::set<NodeId>& shunned);
+  bool holds_some(const Resources& room) const;
   std::vector<policy::Offering> offered(const NodeType& type);
   std::string blocked(const NodeType& type, const Offering& offering);
   bool bringup();
@@ -152,8 +153,9 @@ void InputMaker::add_growth(const Job& job, int have) {
 void InputMaker::add_queued() {
   std::vector<std::tuple<int, WallTime, const Job*>> order;
   order.reserve(state_.queued.size());
-  for (const auto& [id, job] : state_.jobs) {
-    if (job.phase == JobPhase::kQueued) order.emplace_back(-job.spec.priority, job.submitted, &job);
+  for (const JobId& id : state_.queued) {
+    const Job& job = state_.jobs.at(id);
+    order.emplace_back(-job.spec.priority, job.submitted, &job);
   }
   std::ranges::stable_sort(order, [](const auto& a, const auto& b) {
     return std::tie(std::get<0>(a), std::get<1>(a)) < std::tie(std::get<0>(b), std::get<1>(b));
@@ -177,7 +179,7 @@ void InputMaker::add_queued() {
 void InputMaker::add_demand() {
   if (state_.shutting_down) return;
   add_queued();
-  for (const JobId& id : state_.active) {
+  for (const JobId& id : state_.index.elastic_jobs()) {
     const Job& job = state_.jobs.at(id);
     if (cluster::placed(job.phase)) add_growth(job, job.workers());
   }
@@ -238,8 +240,6 @@ void InputMaker::add_types() {
     legacy.worker_type = usual;
     input_.legacy = legacy;
   }
-  std::set<std::string> there;
-  for (const auto& [id, node] : state_.nodes) there.insert(node.type);
   for (const auto& [name, type] : spec_.types) {
     policy::ScaleType out;
     out.resources = resources_of(state_, type);
@@ -249,7 +249,7 @@ void InputMaker::add_types() {
     if (name == usual && starting && !input_.legacy)
       out.min_workers = std::min(type.max_workers, std::max(type.min_workers, scaling.initial_workers));
     // Nobody knows what such a machine has before one has joined.
-    if (out.resources.empty() && has_demand() && !there.contains(name))
+    if (out.resources.empty() && has_demand() && state_.index.count(name).all == 0)
       out.min_workers = std::min(type.max_workers, std::max(1, type.min_workers));
     out.offerings = offered(type);
     for (const policy::Offering& one : out.offerings) {
@@ -286,7 +286,8 @@ void InputMaker::add_node(const Node& node, const std::set<NodeId>& shunned) {
     out.available = Resources();
   } else if (!out.leaving) {
     // Absent means all that its type has.
-    const Resources free = cluster::free_soon(state_, node);
+    const auto room = state_.index.rooms().find(node.id);
+    const Resources free = room == state_.index.rooms().end() ? Resources() : room->second.soon;
     if (free != resources) out.available = free;
   }
   if (node.phase == NodePhase::kUp) {
@@ -308,6 +309,13 @@ void InputMaker::add_node(const Node& node, const std::set<NodeId>& shunned) {
   input_.nodes.push_back(std::move(out));
 }
 
+// Whether something that is asked for fits there.
+bool InputMaker::holds_some(const Resources& room) const {
+  const auto fits = [&](const policy::Bundles& bundles) { return bundles.each.fits_in(room); };
+  return std::ranges::any_of(input_.demands, fits) ||
+         std::ranges::any_of(input_.gangs, [&](const policy::Gang& gang) { return fits(gang.bundles.front()); });
+}
+
 void InputMaker::add_nodes() {
   // A job that waits because a node did not answer it must not be told that there is room on it.
   std::set<NodeId> shunned;
@@ -318,7 +326,16 @@ void InputMaker::add_nodes() {
       wake_.by(until);
     }
   }
-  for (const auto& [id, node] : state_.nodes) add_node(node, shunned);
+  // Busy nodes without room are only counted, but where it is asked what each could hold, or how much of it is in use.
+  const bool one_by_one = !input_.requests.empty() || input_.legacy || !shunned.empty();
+  for (const NodeId& id : state_.index.loose()) add_node(state_.nodes.at(id), shunned);
+  for (const auto& [lot, nodes] : state_.index.busy()) {
+    if (!one_by_one && !holds_some(lot.free)) {
+      input_.full.push_back({lot.type, static_cast<int>(nodes.size()), lot.zone, market_of(lot.market), lot.free});
+      continue;
+    }
+    for (const NodeId& id : nodes) add_node(state_.nodes.at(id), shunned);
+  }
 }
 
 }  // namespace

@@ -42,7 +42,6 @@ class Link final : public std::enable_shared_from_this<Link> {
   const std::string& name(int at) const { return ends_[at].name; }
 
   // For SimNetwork.
-  bool touches(NodeId id) const { return ends_[0].node.id == id || ends_[1].node.id == id; }
   void lose_node(NodeId id, bool drop_what_travels);
   void path_changed();
 

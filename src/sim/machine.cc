@@ -46,7 +46,7 @@ void SimMachine::crash() {
   node_.up = false;
   network_.lose_node(node_.id);
   for (const auto& program : programs_) program->destroy();
-  network_.changed();
+  network_.changed(node_.id);
 }
 
 void SimMachine::reboot() {
@@ -54,7 +54,7 @@ void SimMachine::reboot() {
   note("machine.reboot", 2);
   node_.up = true;
   clock_.restart(Instant{} + 1s);
-  network_.changed();
+  network_.changed(node_.id);
 }
 
 void SimMachine::freeze() {
@@ -63,7 +63,7 @@ void SimMachine::freeze() {
   node_.frozen = true;
   kernel_.hold();
   for (const auto& program : programs_) program->loop().hold();
-  network_.changed();
+  network_.changed(node_.id);
 }
 
 void SimMachine::thaw() {
@@ -71,7 +71,7 @@ void SimMachine::thaw() {
   note("machine.thaw", 4);
   node_.frozen = false;
   // Connections and workers hear that the world is back before their overdue timers tell them that it is gone.
-  network_.changed();
+  network_.changed(node_.id);
   kernel_.release();
   for (const auto& program : programs_) program->loop().release();
 }

@@ -125,11 +125,26 @@ void SimNetwork::changed() {
   for (const auto& call : subscribers_) call();
 }
 
+void SimNetwork::changed(NodeId id) {
+  for (const uint64_t number : links_of_[id]) links_.at(number)->path_changed();
+  for (const auto& call : subscribers_) call();
+}
+
+void SimNetwork::adopt(std::shared_ptr<Link> link, uint64_t id) {
+  for (const int end : {0, 1}) links_of_[link->node(end).id].insert(id);
+  links_.emplace(id, std::move(link));
+}
+
+void SimNetwork::forget(uint64_t id) {
+  const auto it = links_.find(id);
+  if (it == links_.end()) return;
+  for (const int end : {0, 1}) links_of_[it->second->node(end).id].erase(id);
+  links_.erase(it);
+}
+
 void SimNetwork::lose_node(NodeId id) {
   std::vector<std::shared_ptr<Link>> lost;
-  for (const auto& [number, link] : links_) {
-    if (link->touches(id)) lost.push_back(link);
-  }
+  for (const uint64_t number : links_of_[id]) lost.push_back(links_.at(number));
   for (const auto& link : lost) link->lose_node(id, random_.chance(0.5));
 }
 

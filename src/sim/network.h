@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -79,8 +80,10 @@ class SimNetwork {
   Duration latency(NodeId from, NodeId to);
   Duration random_up_to(Duration most);
 
-  // After a cut, or after a node's `up` or `frozen` changed: connections and subscribers adapt.
+  // After a cut: connections and subscribers adapt.
   void changed();
+  // After a node's `up` or `frozen` changed.
+  void changed(NodeId id);
   void on_change(std::function<void()> call) { subscribers_.push_back(std::move(call)); }
 
   // Power off: that end of each of its connections is gone without a word.
@@ -97,8 +100,8 @@ class SimNetwork {
   };
   std::vector<bool> members(const std::vector<NodeId>& ids) const;
   CutId add_cut(Cut cut, NodeId first);
-  void adopt(std::shared_ptr<Link> link, uint64_t id) { links_.emplace(id, std::move(link)); }
-  void forget(uint64_t id) { links_.erase(id); }
+  void adopt(std::shared_ptr<Link> link, uint64_t id);
+  void forget(uint64_t id);
 
   Simulator& simulator_;
   Random random_;
@@ -108,6 +111,7 @@ class SimNetwork {
   CutId next_cut_ = 1;
   uint64_t next_link_ = 1;
   std::map<uint64_t, std::shared_ptr<Link>> links_;
+  std::map<NodeId, std::set<uint64_t>> links_of_;  // by either end: thousands of other machines are not looked at
   std::vector<std::function<void()>> subscribers_;
 };
 

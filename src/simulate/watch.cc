@@ -17,6 +17,8 @@ namespace {
 constexpr size_t kBrokenMax = 5;
 // A head looks for what nobody owns when it starts and now and then; calls may be throttled meanwhile.
 constexpr Duration kOrphanMax = 30min;
+// After each record, what it touched is checked; at these intervals and at the end, everything.
+constexpr Duration kAllEvery = 1h;
 
 bool counts_for_limits(const cluster::Node& node) {
   if (node.head) return false;
@@ -74,6 +76,7 @@ void Watch::check_before(const Record& record) {
 
 void Watch::check_after(const Record& record) {
   if (const auto* placed = std::get_if<cluster::JobPlaced>(&record.event)) check_seats(*placed);
+  if (const auto node = cluster::node_of(record.event)) count_for_limits(*node);
   if (std::holds_alternative<cluster::NodeRequested>(record.event)) limits_due_ = true;
   if (const auto* lost = std::get_if<cluster::NodeLost>(&record.event)) lost_.insert(lost->node);
   if (const auto* gone = std::get_if<cluster::NodeGone>(&record.event)) lost_.erase(gone->node);
@@ -97,22 +100,45 @@ void Watch::check_seats(const cluster::JobPlaced& placed) {
   }
 }
 
+void Watch::count_for_limits(const NodeId& id) {
+  const auto node = state_.nodes.find(id);
+  const auto before = limited_.find(id);
+  if (before != limited_.end()) {
+    --of_type_[before->second];
+    limited_.erase(before);
+  }
+  if (node == state_.nodes.end() || !counts_for_limits(node->second)) return;
+  limited_.emplace(id, node->second.type);
+  ++of_type_[node->second.type];
+}
+
 void Watch::check_limits() {
   if (!state_.spec) return;
   count("the limits of the file are kept");
-  std::map<std::string_view, int> of_type;
-  int all = 0;
-  for (const auto& [id, node] : state_.nodes) {
-    if (!counts_for_limits(node)) continue;
-    ++of_type[node.type];
-    ++all;
-  }
+  const int all = static_cast<int>(limited_.size());
   if (all > state_.spec->max_workers)
     add_broken(fmt::format("{} nodes, but max_workers is {}", all, state_.spec->max_workers));
   for (const auto& [name, type] : state_.spec->types) {
-    if (of_type[name] > type.max_workers)
-      add_broken(fmt::format("{} nodes of {}, but its max_workers is {}", of_type[name], name, type.max_workers));
+    const int here = of_type_[name];
+    if (here > type.max_workers)
+      add_broken(fmt::format("{} nodes of {}, but its max_workers is {}", here, name, type.max_workers));
   }
+}
+
+// What was counted and indexed record by record, against the whole state.
+void Watch::check_all() {
+  count("what is kept beside the state follows from it");
+  size_t limited = 0;
+  for (const auto& [id, node] : state_.nodes) {
+    limited += counts_for_limits(node) ? 1 : 0;
+    if (!node.usable() || !state_.jobs_on.contains(id)) continue;
+    count("no resource is given twice");
+    if (!cluster::used_on(state_, id).fits_in(node.resources))
+      add_broken(fmt::format("{} has {} but {} is in use", id.value, describe(node.resources),
+                             describe(cluster::used_on(state_, id))));
+  }
+  if (limited != limited_.size() || cluster::index_of(state_) != state_.index)
+    add_broken("what is kept beside the state does not follow from it");
 }
 
 // Marks of the state diagrams: "node up -> draining", "job running -> restarting".
@@ -202,10 +228,16 @@ void Watch::removing(const Instance& instance, bool busy) {
 
 void Watch::audit(bool head_up) {
   const Duration since = sim_.now() - std::exchange(audited_, sim_.now());
+  if (sim_.now() >= all_due_) {
+    all_due_ = sim_.now() + kAllEvery;
+    check_all();
+  }
   std::map<NodeId, Duration> orphans;
+  auto owned = state_.nodes.begin();  // both are in the order of their names
+  counts_["every instance is owned or being removed"] += cloud_.live().size();
   for (const auto& [node, instance] : cloud_.live()) {
-    count("every instance is owned or being removed");
-    if (state_.nodes.contains(node)) continue;
+    while (owned != state_.nodes.end() && owned->first < node) ++owned;
+    if (owned != state_.nodes.end() && owned->first == node) continue;
     const auto before = orphans_.find(node);
     Duration& age = orphans[node];
     age = before == orphans_.end() ? 0s : before->second + (head_up ? since : 0s);
@@ -216,9 +248,10 @@ void Watch::audit(bool head_up) {
 }
 
 void Watch::close(const cluster::State* head) {
+  check_all();
   if (head && head->offset == state_.offset) {
     count("the head's state is what its journal says");
-    if (cluster::encode_snapshot(*head) != cluster::encode_snapshot(state_))
+    if (cluster::encode_snapshot(*head) != cluster::encode_snapshot(state_) || head->index != state_.index)
       add_broken("the head's state differs from what its journal says");
   }
   for (const auto& [check, number] : counts_) checks[std::string(check)] = number;

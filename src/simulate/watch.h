@@ -45,7 +45,9 @@ class Watch {
   void check_before(const cluster::Record& record);
   void check_after(const cluster::Record& record);
   void check_seats(const cluster::JobPlaced& placed);
+  void count_for_limits(const rubato::NodeId& node);
   void check_limits();
+  void check_all();
   void check_workers();
   void mark_transitions(const cluster::Record& record);
   void add_worker(const sim::WorkerRecord& worker);
@@ -57,6 +59,9 @@ class Watch {
   Cloud& cloud_;
   cluster::State state_;
   bool limits_due_ = false;
+  std::map<rubato::NodeId, std::string> limited_;  // nodes that the limits are about, with their types
+  std::map<std::string, int> of_type_;             // how many of them
+  Instant all_due_{};
   std::set<rubato::NodeId> lost_;
   std::map<std::string_view, uint64_t> counts_;
   std::map<rubato::NodeId, cluster::NodePhase> node_phases_;
