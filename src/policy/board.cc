@@ -27,6 +27,8 @@ Board::Board(const cluster::State& state, bool with_leaving) : state_(state) {
       if (!find_name(names_, name)) names_.push_back(name);
     }
   }
+  nodes_.reserve(state.index.rooms().size());
+  free_.reserve(state.index.rooms().size() * names_.size());
   for (const auto& [id, room] : state.index.rooms()) {
     const Resources& free = with_leaving ? room.soon : room.now;
     if (free.empty()) continue;

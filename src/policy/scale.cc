@@ -217,7 +217,9 @@ class PlanWriter {
   void write_cost() {
     plan_.cluster_cost_per_hour = problem_.supply.cost() + plan_.cost_per_hour;
     std::map<std::string, const ScaleNode*> nodes;
-    for (const ScaleNode& node : problem_.input.nodes) nodes[node.id.value] = &node;
+    if (!plan_.terminations.empty()) {
+      for (const ScaleNode& node : problem_.input.nodes) nodes[node.id.value] = &node;
+    }
     for (const PlannedTermination& one : plan_.terminations) {
       const ScaleNode& node = *nodes.at(one.id.value);
       plan_.cluster_cost_per_hour -= problem_.supply.price_of(node.type, node.zone, node.market);

@@ -195,6 +195,8 @@ class Drafter {
     if (style.requests_first) serve_requests(draft);
     if (problem_.input.gangs.empty()) {
       draft.packing.pack(style.pack);
+    } else if (surely_short(draft)) {
+      serve_gang_by_gang(draft);
     } else {
       Draft together = draft;
       if (!style.heed_wishes) serve_together(together);
@@ -250,6 +252,15 @@ class Drafter {
         draft.failures.push_back({at, *binding});
     }
     draft.packing.pack(draft.style.pack);
+  }
+
+  // Some gang has no room though it had all that is there to itself.
+  bool surely_short(const Draft& draft) const {
+    GangSeater seater(problem_.dimensions, problem_.rooms, draft.style.pack, kCells, false);
+    return std::ranges::any_of(problem_.input.gangs, [&](const Gang& gang) {
+      const bool strict = gang.strategy == GangStrategy::kStrictPack || gang.strategy == GangStrategy::kStrictSpread;
+      return !strict && seater.no_room(draft.packing, gang);
+    });
   }
 
   // What is left is taken from the demands first.

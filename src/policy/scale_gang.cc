@@ -201,7 +201,6 @@ std::optional<Binding> GangSeater::seat_apart(Packing& packing, std::vector<Whol
   return std::nullopt;
 }
 
-// No more nodes are to be had, and those that are there cannot hold all of it: known without packing it.
 std::optional<Binding> GangSeater::no_room(const Packing& packing, const Gang& gang) {
   if (gang.bundles.size() != 1 || gang.bundles.front().each.empty()) return std::nullopt;
   const std::vector<double> need = dimensions_.amounts(gang.bundles.front().each);

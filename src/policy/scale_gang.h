@@ -36,6 +36,10 @@ class GangSeater {
   // The packing's own stock is not touched. nullopt: it is seated.
   std::optional<Binding> seat(Packing& packing, const Gang& gang, int index);
 
+  // What keeps it out when no more nodes are to be had, and those that are there cannot hold all of it: known without
+  // packing it. nullopt: it may fit.
+  std::optional<Binding> no_room(const Packing& packing, const Gang& gang);
+
  private:
   struct Whole {  // what must be on one node
     std::vector<double> need;
@@ -47,7 +51,6 @@ class GangSeater {
   std::optional<Packing> spread_out(const Packing& packing, const Packing& seated, std::vector<Whole> parts) const;
   std::optional<Binding> seat_apart(Packing& packing, std::vector<Whole> parts) const;
   std::optional<Binding> seat_anyhow(Packing& packing, const Gang& gang, int index);
-  std::optional<Binding> no_room(const Packing& packing, const Gang& gang);
   size_t cheapest_for(const Packing& packing, std::span<const double> need) const;
 
   const Dimensions& dimensions_;
