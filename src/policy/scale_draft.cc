@@ -258,7 +258,8 @@ class Drafter {
   bool surely_short(const Draft& draft) const {
     GangSeater seater(problem_.dimensions, problem_.rooms, draft.style.pack, kCells, false);
     return std::ranges::any_of(problem_.input.gangs, [&](const Gang& gang) {
-      return gang.strategy == GangStrategy::kPack && seater.no_room(draft.packing, gang);
+      const bool strict = gang.strategy == GangStrategy::kStrictPack || gang.strategy == GangStrategy::kStrictSpread;
+      return !strict && seater.no_room(draft.packing, gang);
     });
   }
 

@@ -147,10 +147,13 @@ void Cloud::start(const provider::NodeOrder& order, Instance& instance) {
   }
   SimMachine& machine = machine_of(instance);
   if (!machine.up() || machine.frozen()) throw Error(ErrorCode::kUnavailable, "the machine does not answer");
-  if (again || scenario_.cloud.agent_start.to == 0s) {
+  if (instance.starting) return;  // it will
+  const Span& first_word = scenario_.cloud.agent_start;
+  if (again || first_word.to == 0s || random_.chance(0.5)) {
     instance.agent = &start_agent_(machine, order, instance);
-  } else if (!std::exchange(instance.starting, true)) {
-    sim_.simulator.at(sim_.now() + draw(scenario_.cloud.agent_start), [this, order, launched = instance.launched] {
+  } else {
+    instance.starting = true;
+    sim_.simulator.at(sim_.now() + draw(first_word), [this, order, launched = instance.launched] {
       Instance* waited = find(order.node);
       if (!waited || waited->launched != launched) return;
       waited->starting = false;

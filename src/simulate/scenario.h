@@ -103,7 +103,7 @@ struct Faults {
 
 struct CloudSettings {
   Span boot{30s, 60s};
-  Span agent_start{};  // from the start of a machine's first agent to its first word
+  Span agent_start{};  // of every second machine, from the start of its agent to that one's first word
   Span remove{1s, 5s};
   Span call{100ms, 500ms};
   Duration list_lag{};
