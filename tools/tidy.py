@@ -571,23 +571,6 @@ def check_readmes(root):
             yield Finding(f"src/{folder}", 1, "layer", "unknown folder; add it to LAYERS in tools/tidy.py")
 
 
-LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
-
-
-def check_links(root):
-    """Files and pictures that a page links to are there."""
-    for folder, folders, files in os.walk(root):
-        folders[:] = sorted(one for one in folders if not one.startswith(".") and one not in {"build", "node_modules"})
-        for file in sorted(one for one in files if one.endswith(".md")):
-            full = os.path.join(folder, file)
-            with open(full, encoding="utf-8", errors="replace") as page:
-                for number, line in enumerate(page, 1):
-                    for target in LINK.findall(line):
-                        if "://" not in target and not target.startswith("mailto:") and \
-                                not os.path.exists(os.path.join(folder, target)):
-                            yield Finding(os.path.relpath(full, root), number, "link", f"there is no {target}")
-
-
 CHECKS = [check_layers, check_banned, check_pure, check_coroutines, check_sizes, check_words]
 
 
@@ -618,7 +601,7 @@ def main():
     root = os.path.abspath(options.root)
     paths = [os.path.relpath(os.path.abspath(path), root) for path in options.paths] or list(find_files(root))
 
-    findings = [] if options.paths else list(check_readmes(root)) + list(check_links(root))
+    findings = [] if options.paths else list(check_readmes(root))
     for path in paths:
         try:
             with open(os.path.join(root, path), encoding="utf-8", newline="") as file:

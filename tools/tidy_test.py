@@ -247,14 +247,6 @@ class CommandLine(Case):
         self.assertEqual(0, done.returncode)
         self.assertIn("warning", done.stdout)
 
-    def test_links_of_pages(self):
-        pages = {"README.md": "[a](docs/a.md#x), [b](https://example.org/b)\n", "docs/a.md": "![plot](images/p.svg)\n"}
-        done = self.run_tidy(pages)
-        self.assertIn("docs/a.md:1: link: there is no images/p.svg", done.stdout)
-        self.assertNotIn("README.md:1", done.stdout)
-        done = self.run_tidy(pages | {"docs/images/p.svg": "<svg/>\n"})
-        self.assertEqual(done.returncode, 0, done.stdout)
-
     def test_readme_and_folders(self):
         done = self.run_tidy({"src/core/a.cc": "int a;\n"})
         self.assertIn("src/core/README.md:1: readme:", done.stdout)
