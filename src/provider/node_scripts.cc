@@ -42,7 +42,8 @@ std::string write_file_words(const std::string& name, const std::string& text) {
                      shell_quote(text), name, name, name);
 }
 
-// "$rb_keep": a program, or nothing. One that has just been sent has no link yet.
+// "$rb_keep": a program, or nothing. One that has just been sent has no link yet. bin/rubato is for people who type:
+// it holds a program only as long as the machine is used.
 constexpr std::string_view kTidy = R"sh(
 for rb_f in "$HOME"/.rubato/bin/rubato-* "$HOME"/.rubato/bin/.draft-*; do
   [ -f "$rb_f" ] || continue
@@ -50,11 +51,12 @@ for rb_f in "$HOME"/.rubato/bin/rubato-* "$HOME"/.rubato/bin/.draft-*; do
     [ "$rb_f" -ef "$rb_keep" ] && continue
     [ -n "$(find "$rb_f" -mmin +60 2>/dev/null)" ] || continue
   fi
-  for rb_l in "$HOME"/.rubato/bin/rubato "$HOME"/.rubato/clusters/*/nodes/*/program /proc/[0-9]*/exe; do
+  for rb_l in "${rb_keep:+$HOME/.rubato/bin/rubato}" "$HOME"/.rubato/clusters/*/nodes/*/program /proc/[0-9]*/exe; do
     [ "$rb_l" -ef "$rb_f" ] && continue 2
   done
   rm -f "$rb_f"
 done
+[ -e "$HOME"/.rubato/bin/rubato ] || rm -f "$HOME"/.rubato/bin/rubato
 rmdir "$HOME"/.rubato/clusters/*/nodes "$HOME"/.rubato/clusters/* "$HOME"/.rubato/clusters "$HOME"/.rubato/bin \
   "$HOME"/.rubato 2>/dev/null
 true
