@@ -147,7 +147,7 @@ TEST_F(HostsTest, NodesComeUpAtOnceAndEndWithNothingLeft) {
       on_host("w2", "tr '\\0' ' ' </proc/$(cat ~/.rubato/clusters/c/nodes/n-2/daemon.pid)/cmdline");
   EXPECT_NE(agent.find(" agent --dir /root/.rubato/clusters/c/nodes/n-2"), std::string::npos) << agent;
   finish_call(create_all(nodes));
-  EXPECT_EQ(on_host("w1", "cat ~/setups; ls ~/.rubato/bin | wc -l"), "x\n1\n");
+  EXPECT_EQ(on_host("w1", "cat ~/setups; ls -d ~/.rubato/bin/rubato-* | wc -l"), "x\n1\n");
   for (const std::string& node : nodes) EXPECT_FALSE(remove(node));
   EXPECT_EQ(on_host("w1", "ls ~/.rubato/clusters/c/nodes; pgrep -f 'rubato.* agent' | wc -l"), "0\n");
   EXPECT_TRUE(await(provider->list()).empty());

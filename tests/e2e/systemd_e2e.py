@@ -62,8 +62,14 @@ class SystemdTest(remote_testing.RemoteCase):
             remove_cgroup(name)
 
     def how(self, node):
-        """What the set-up's log says of how the agent was started."""
-        words = self.rubato("logs", "--node", node).stdout.split("rubato-agent started ")
+        """What the set-up's log says of how the agent was started: once, perhaps after the agent has joined."""
+        words = []
+
+        def told():
+            words[:] = self.rubato("logs", "--node", node).stdout.split("rubato-agent started ")
+            return len(words) > 1
+
+        wait_until(told, lambda: f"the start of the agent in {words}")
         self.assertEqual(len(words), 2, words)
         return words[1].split()[0]
 

@@ -152,6 +152,7 @@ class TerminalTest(remote_testing.RemoteCase):
                 self.hosts["head"].run("screen -S rubato-lab. -X quit")  # the session is killed, not the command
             wait_until(gone, lambda: f"the end of {self.hosts['head'].processes()} {self.hosts['w1'].processes()}")
             self.hosts["head"].run("rm -f began 'go on'")
+            wait_until(lambda: self.rubato("status", code=None).returncode == 1, "the end of the head")
             self.assertIn("is not running", self.rubato("status", code=1).stderr)
             self.rubato("down", "cluster.yaml", "-y")
             self.assert_hosts_are_clean()
