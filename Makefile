@@ -15,7 +15,7 @@ compile = @cmake --build --preset $(1) -j $(JOBS) --target $(2)
 # A hard link where possible; a copy across file systems.
 place = @ln -f build/release/rubato build/rubato 2>/dev/null || cp -f build/release/rubato build/rubato
 
-.PHONY: build test demo demo-run bench soak check tidy fuzz format docs install clean help
+.PHONY: build test demo demo-run bench soak check asan tidy fuzz format docs install clean help
 
 ## build    (default) the static binary build/rubato
 build:
@@ -59,7 +59,7 @@ soak: build
 	@for scenario in chaos spot steady changes; do echo "$$scenario:"; \
 	  build/rubato simulate examples/scenarios/$$scenario.yaml --seeds $(SEEDS) || exit 1; done
 
-## check    tidy, clang and g++ with ASan and UBSan, the fuzzers for a minute
+## check    tidy, the unit and simulation tests by clang with ASan and UBSan, the fuzzers for a minute
 check: tidy
 	$(packages) build check
 	@places=$$(clang-format --dry-run $(sources) 2>&1 | grep -c warning:); [ "$$places" = 0 ] \
@@ -68,6 +68,10 @@ check: tidy
 	$(call compile,clang,all)
 	@tools/test.py build/clang -L unit -j $(JOBS)
 	@tools/fuzz.sh
+
+## asan     the same tests by g++, the compiler of the release, with ASan and UBSan
+asan:
+	$(packages) build test
 	$(call configure,asan)
 	$(call compile,asan,all)
 	@tools/test.py build/asan -L unit -j $(JOBS)
