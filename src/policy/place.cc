@@ -88,6 +88,7 @@ class Placer {
   Board& soon();
   std::vector<const Job*> donors(const Job& job) const;
   std::set<NodeId> shunned_now(const Job& job);
+  const std::set<NodeId>& kept_for_starved();
   Waiting& waiting(const Job& job);
   int64_t room_when_empty(const Resources& each);
   void hold(const Job& job, const Reasons& reasons, uint64_t digest);
@@ -109,6 +110,7 @@ class Placer {
   std::map<Resources, int64_t> room_when_empty_;
   std::optional<Board> soon_;
   const Job* starved_ = nullptr;  // nothing passes it
+  std::optional<std::set<NodeId>> kept_for_starved_;
   size_t explained_ = 0;
   bool room_awaited_ = false;
 };
@@ -121,6 +123,16 @@ std::set<NodeId> Placer::shunned_now(const Job& job) {
     wake_.by(until);
   }
   return shunned;
+}
+
+// Nodes with room that could hold a worker of the starved job; the others are of no use to it, whoever has them.
+const std::set<NodeId>& Placer::kept_for_starved() {
+  if (kept_for_starved_) return *kept_for_starved_;
+  kept_for_starved_.emplace();
+  for (const auto& [id, room] : state_.index.rooms()) {
+    if (starved_->spec.per_worker.fits_in(state_.nodes.at(id).resources)) kept_for_starved_->insert(id);
+  }
+  return *kept_for_starved_;
 }
 
 // A job whose seats are all there and that has no reason to change: nullopt.
@@ -259,9 +271,11 @@ int64_t Placer::room_when_empty(const Resources& each) {
 
 bool Placer::serve_one(const Job& job) {
   const Resources& each = job.spec.per_worker;
-  const std::set<NodeId> shunned = shunned_now(job);
+  std::set<NodeId> shunned = shunned_now(job);
+  const bool shuns = !shunned.empty();
   Waiting& waits = waiting(job);
-  const bool hopeless = starved_ || *waits.blocked <= job.spec.workers_min;
+  const bool hopeless = *waits.blocked <= job.spec.workers_min;
+  if (starved_ && !hopeless) shunned.insert(kept_for_starved().begin(), kept_for_starved().end());
   Draft draft;
   if (!state_.shutting_down && !hopeless && board().take(each, job.spec.workers_min, shunned, draft.seats)) {
     draft.cause = job.generation == 0 ? "its turn" : "there is room again";
@@ -273,6 +287,8 @@ bool Placer::serve_one(const Job& job) {
     hold(job, *waits.limits, waits.limits_digest);
     return false;
   }
+  // Another job may have the nodes that this one shuns.
+  if (!shuns) *waits.blocked = std::min(*waits.blocked, job.spec.workers_min);
   if (starved_ && explained_ < kExplainedMax) {
     ++explained_;
     waits.starved.against = {
@@ -280,13 +296,11 @@ bool Placer::serve_one(const Job& job) {
     hold(job, waits.starved);
     return false;
   }
-  if (hopeless || explained_ >= kExplainedMax) {
+  if (starved_ || hopeless || explained_ >= kExplainedMax) {
     hold(job, waits.behind, waits.behind_digest);
     return false;
   }
   ++explained_;
-  // Another job may have the nodes that this one shuns.
-  if (shunned.empty()) *waits.blocked = job.spec.workers_min;
   Reasons reasons = why_not(state_, job, board());
   if (!state_.shutting_down && make_room(job)) {
     reasons.against.insert(reasons.against.begin(),

@@ -68,6 +68,23 @@ TEST(Serve, NothingPassesAStarvedJob) {
   EXPECT_TRUE(result.placed.contains(important)) << "it comes before";
 }
 
+TEST(Serve, WhatAStarvedJobCanNotUseIsForOthers) {
+  History history;
+  history.configure({node_type("small", cpus(4), 1, 9), node_type("big", cpus(8), 1, 9)});
+  const NodeId small = history.node_up("small");
+  const NodeId big = history.node_up("big");
+  history.running(job_of(1, 1, cpus(6)), {{big.value, 1}});
+  const JobId starved = history.submit(1, 1, cpus(8));
+  history.pass(kStarvation);
+  const JobId fits_beside = history.submit(1, 1, cpus(4));
+  const JobId on_big = history.submit(1, 1, cpus(2));
+  const Placement result = place_now(history);
+  EXPECT_TRUE(result.held.contains(starved));
+  EXPECT_EQ(result.seats(fits_beside), (Seats{{small.value, 1}}));
+  EXPECT_EQ(result.against(on_big),
+            fmt::format("job {} has waited too long: nothing passes it any more", starved.value));
+}
+
 // A job that no wait helps would have blocked the cluster for ever.
 TEST(Serve, AJobThatCanNotRunStarvesNobody) {
   History history = nodes_of(2, 4);
