@@ -40,8 +40,10 @@ class TerminalTest(remote_testing.RemoteCase):
             screen.expect("at-head-read-lab-")
             screen.expect("31 101")
             screen.resize(40, 120)
-            screen.type("stty size; rubato get-head-ip; shopt -q expand_aliases && echo inter''active\r")
-            screen.expect("40 120")
+            # The new size takes its way over the connection, the keys theirs.
+            screen.type("until [ \"$(stty size)\" = '40 120' ]; do sleep 0.1; done; echo now-$(stty size)-; "
+                        "rubato get-head-ip; shopt -q expand_aliases && echo inter''active\r")
+            screen.expect("now-40 120-")
             screen.expect(r"127\.0\.0\.1")  # rubato is in the PATH, and means this cluster
             screen.expect("interactive")
             screen.type("sh -c 'echo be\"\"gins; exec sleep 1000'\r")  # it says so itself: the key is its own then
