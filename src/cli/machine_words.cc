@@ -27,8 +27,8 @@ std::string in_login_shell(const std::string& script, bool terminal) {
   const std::string start =
       "exec sh -c 'command -v bash >/dev/null 2>&1 && export BASH_COMPLETION_VERSINFO=0 && "
       "exec bash --login -i -c \"$0\"; exec sh -l -c \"$0\"' ";
-  const std::string inside =
-      "unset BASH_COMPLETION_VERSINFO; (" + script + "\n)";  // an `exit` of the shell itself would say "logout"
+  // In parentheses: an `exit` of the shell itself would say "logout".
+  const std::string inside = "(unset BASH_COMPLETION_VERSINFO; " + script + "\n)";
   if (terminal) return start + shell_quote(inside);
   return "exec 4>&2 2>/dev/null; " + start + shell_quote("exec 2>&4 4>&-; " + inside);
 }
