@@ -166,7 +166,8 @@ void Launcher::prewarm() {
                                                    : PythonMain::Kind::kRunPath;
   main.target = spec_.program;
   warm.main = std::move(main);
-  world_.processes.prewarm(warm, [this](std::string reason) {
+  world_.processes.prewarm(warm, [this, alive = std::weak_ptr<int>(alive_)](std::string reason) {
+    if (alive.expired()) return;
     events_.write("prewarm", {{"state", reason.empty() ? "ready" : "fallback"}, {"reason", reason}});
     if (!reason.empty()) say("--prewarm: starting workers cold: " + reason);
   });

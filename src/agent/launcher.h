@@ -85,9 +85,10 @@ class Launcher {
   std::optional<Error> failure_;
   int signal_ = 0;  // this agent leaves; its workers get this signal
   std::string leave_reason_;
-  bool signalled_ = false;           // somebody sent it
-  bool noticed_ = false;             // a file said that this machine goes away
-  std::optional<Instant> leave_by_;  // when the workers of an agent that leaves are killed
+  bool signalled_ = false;                                 // somebody sent it
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // interpreters are prewarmed beyond our end, and tell of it
+  bool noticed_ = false;                                   // a file said that this machine goes away
+  std::optional<Instant> leave_by_;                        // when the workers of an agent that leaves are killed
   Scope scope_;
 };
 

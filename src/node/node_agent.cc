@@ -224,7 +224,8 @@ void NodeAgent::prewarm(const elastic::Errand& errand, const std::string& python
       job_environment(settings_.environment, errand, settings_.node, std::nullopt, settings_.old_torch);
   for (const auto& [name, value] : environment) warm.env.push_back(name + "=" + value);
   warm_for_ = errand.job;
-  world_.processes.prewarm(warm, [this, job = errand.job](std::string reason) {
+  world_.processes.prewarm(warm, [this, alive = std::weak_ptr<int>(alive_), job = errand.job](std::string reason) {
+    if (alive.expired()) return;
     say(fmt::format("prewarm for {}: {}", job.value, reason.empty() ? "ready" : "workers start cold: " + reason));
   });
 }

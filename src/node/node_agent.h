@@ -69,6 +69,7 @@ class NodeAgent {
   OutputSender outputs_;
   NodeParts parts_;
   std::map<JobId, std::unique_ptr<ErrandRunner>> runners_;
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // as in agent::Launcher
   std::optional<JobId> warm_for_;  // whose interpreter is kept warm: the last one that asked for it
 
   uint64_t head_epoch_ = 0;  // the newest one obeyed
