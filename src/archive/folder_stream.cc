@@ -11,8 +11,6 @@ namespace rubato::archive {
 
 namespace {
 
-constexpr size_t kChunkBytes = size_t{256} << 10;      // returned when there are as many; a piece may add to it
-constexpr uint64_t kReadBytesMax = uint64_t{4} << 20;  // of the folder, for one chunk
 constexpr size_t kCopyBytes = size_t{256} << 10;
 
 std::string without_slash(std::string path) {
@@ -26,23 +24,7 @@ FolderTar::FolderTar(Files& files, std::string folder, const TreeOptions& option
     : tar_(files, std::move(folder), options, limits) {}
 
 std::optional<std::string> FolderTar::next() {
-  if (finished_) return std::nullopt;
-  std::string chunk;
-  uint64_t read = 0;
-  while (chunk.size() < kChunkBytes) {
-    const std::optional<std::string> piece = tar_.next();
-    if (!piece) {
-      encoder_.finish(chunk);
-      finished_ = true;
-      break;
-    }
-    encoder_.add(*piece, chunk);
-    read += piece->size();
-    if (read < kReadBytesMax) continue;
-    if (chunk.empty()) encoder_.flush(chunk);  // zeros compress to next to nothing, but an empty chunk would be an end
-    break;
-  }
-  return chunk;
+  return chunks_.next([this] { return tar_.next(); });
 }
 
 std::string make_draft(Files& files, const std::string& path) {

@@ -21,8 +21,7 @@ class FolderTar {
  public:
   FolderTar(Files& files, std::string folder, const TreeOptions& options = {}, const TarLimits& limits = kStreamLimits);
 
-  // Compressed bytes, at most 1 MiB and never none; nullopt after the last. Reads at most 4 MiB of the folder, so that
-  // a loop that calls it is not held up for long. Throws what TreeTar throws; the stream is of no use after that.
+  // As ZstdChunks::next. Throws what TreeTar throws; the stream is of no use after that.
   std::optional<std::string> next();
 
   const TreeCounts& counts() const { return tar_.counts(); }
@@ -30,8 +29,7 @@ class FolderTar {
 
  private:
   TreeTar tar_;
-  ZstdEncoder encoder_;
-  bool finished_ = false;
+  ZstdChunks chunks_;
 };
 
 // A new folder beside `path`, for what is renamed to `path` when it is whole. Makes the folders above.

@@ -14,8 +14,6 @@ namespace rubato::archive {
 namespace {
 
 constexpr size_t kMergeReadBytes = size_t{256} << 10;
-constexpr size_t kMergedChunkBytes = size_t{256} << 10;
-constexpr uint64_t kMergedReadMax = uint64_t{4} << 20;  // of the files, for one chunk
 
 using Kind = Files::Entry::Kind;
 
@@ -150,50 +148,22 @@ class Merger {
 MergedTree merge(Files& files, const std::vector<Layer>& layers) { return Merger(files, layers).run(); }
 
 std::optional<std::string> MergedTar::next() {
-  if (finished_) return std::nullopt;
-  std::string chunk;
-  uint64_t read = 0;
-  while (chunk.size() < kMergedChunkBytes) {
-    const std::optional<std::string> piece = next_piece();
-    if (!piece) {
-      encoder_.finish(chunk);
-      finished_ = true;
-      break;
-    }
-    encoder_.add(*piece, chunk);
-    read += piece->size();
-    if (read < kMergedReadMax) continue;
-    if (chunk.empty()) encoder_.flush(chunk);
-    break;
-  }
-  return chunk;
+  return chunks_.next([this] { return next_piece(); });
 }
 
 std::optional<std::string> MergedTar::next_piece() {
-  if (reader_) {
-    std::string piece = reader_->read(std::min<uint64_t>(left_, kMergeReadBytes));
-    if (piece.empty()) {
-      throw Error(ErrorCode::kConflict, "a file was cut short while it was read", "",
-                  "try again when nothing writes to it");
-    }
-    left_ -= piece.size();
-    if (left_ > 0) return piece;
-    piece += tar_padding(reader_->size());
-    reader_.reset();
-    return piece;
-  }
+  if (body_ && !body_->ended()) return body_->next();
   while (at_ < tree_.entries.size()) {
     MergedEntry& merged = tree_.entries[at_++];
     if (merged.entry.kind != TarEntry::Kind::kFile) return tar_header(merged.entry);
     try {
-      reader_ = files_.open_read(merged.source);
+      body_.emplace(files_.open_read(merged.source), merged.entry.path);
     } catch (const Error& error) {
       if (error.code != ErrorCode::kNotFound) throw;
       continue;  // gone since it was listed
     }
-    merged.entry.size = left_ = reader_->size();
-    merged.entry.executable = reader_->executable();
-    if (left_ == 0) reader_.reset();
+    merged.entry.size = body_->size();
+    merged.entry.executable = body_->executable();
     return tar_header(merged.entry);
   }
   if (std::exchange(ended_, true)) return std::nullopt;

@@ -46,11 +46,9 @@ class MergedTar {
   Files& files_;
   MergedTree tree_;
   size_t at_ = 0;
-  std::unique_ptr<Reader> reader_;  // of the file that is going out
-  uint64_t left_ = 0;
-  ZstdEncoder encoder_;
+  std::optional<TarBody> body_;  // of the file that is going out
+  ZstdChunks chunks_;
   bool ended_ = false;
-  bool finished_ = false;
 };
 
 }  // namespace rubato::archive

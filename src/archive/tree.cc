@@ -12,7 +12,6 @@ namespace rubato::archive {
 
 namespace {
 
-constexpr size_t kPieceBytes = size_t{256} << 10;
 constexpr size_t kLeftOutMax = 100;
 
 std::string below(const std::string& folder, const std::string& name) {
@@ -174,7 +173,7 @@ TreeTar::TreeTar(Files& files, std::string folder, const TreeOptions& options, c
 
 std::optional<std::string> TreeTar::next() {
   while (!ended_) {
-    if (reader_) return next_data();
+    if (body_ && !body_->ended()) return body_->next();
     if (std::optional<std::string> piece = next_entry()) return piece;
   }
   return std::nullopt;
@@ -189,15 +188,13 @@ std::optional<std::string> TreeTar::next_entry() {
   }
   if (entry->kind == TarEntry::Kind::kFile) {
     try {
-      reader_ = files_.open_read(below(folder_, entry->path));
+      body_.emplace(files_.open_read(below(folder_, entry->path)), entry->path);
     } catch (const Error& error) {
       if (error.code == ErrorCode::kNotFound) return std::nullopt;
       throw;
     }
-    entry->size = left_ = reader_->size();
-    entry->executable = reader_->executable();
-    path_ = entry->path;
-    if (left_ == 0) reader_.reset();
+    entry->size = body_->size();
+    entry->executable = body_->executable();
   }
   counts_.files += entry->kind == TarEntry::Kind::kFile;
   counts_.folders += entry->kind == TarEntry::Kind::kFolder;
@@ -211,19 +208,6 @@ std::optional<std::string> TreeTar::next_entry() {
                 folder_, "list what is not needed in .rubatoignore");
   }
   return tar_header(*entry);
-}
-
-std::string TreeTar::next_data() {
-  std::string piece = reader_->read(std::min<uint64_t>(left_, kPieceBytes));
-  if (piece.empty()) {
-    throw Error(ErrorCode::kConflict, fmt::format("'{}' was cut short while it was read", path_), folder_,
-                "try again when nothing writes to it");
-  }
-  left_ -= piece.size();
-  if (left_ > 0) return piece;
-  piece += tar_padding(reader_->size());
-  reader_.reset();
-  return piece;
 }
 
 }  // namespace rubato::archive

@@ -14,6 +14,7 @@
 #include "archive/ignore.h"
 #include "archive/tar.h"
 #include "archive/tar_reader.h"
+#include "archive/tar_stream.h"
 #include "world/files.h"
 
 namespace rubato::archive {
@@ -87,15 +88,12 @@ class TreeTar {
 
  private:
   std::optional<std::string> next_entry();
-  std::string next_data();
 
   Files& files_;
   const std::string folder_;
   const TarLimits limits_;
   TreeWalk walk_;
-  std::unique_ptr<Reader> reader_;  // of the file that is going out
-  std::string path_;
-  uint64_t left_ = 0;
+  std::optional<TarBody> body_;  // of the file that is going out
   uint64_t names_bytes_ = 0;
   bool ended_ = false;
   TreeCounts counts_;
