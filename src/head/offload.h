@@ -2,7 +2,14 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
 
+#include "core/channel.h"
+#include "core/error.h"
+#include "core/scope.h"
 #include "core/task.h"
 
 namespace rubato::head {
@@ -19,5 +26,61 @@ inline Task<void> run_beside(const Offload& offload, std::function<void()> work)
   Task<void> beside = offload(std::move(work));
   co_await std::move(beside);
 }
+
+// Work beside the loop, one piece at a time for each key. It comes to its end though whoever asked for it is gone: the
+// next one who asks, on another connection, must find it done.
+template <class Key>
+class Chores {
+ public:
+  Chores(Loop& loop, Offload offload) : loop_(loop), offload_(std::move(offload)), scope_(loop) {}
+
+  // Until nothing is under way for this key.
+  Task<void> idle(Key key) {
+    while (true) {
+      const auto found = chores_.find(key);
+      if (found == chores_.end()) co_return;
+      const std::shared_ptr<Chore> chore = found->second;
+      while (!chore->done) co_await chore->ended.wait();
+    }
+  }
+
+  // Throws what the work throws. `after` runs on the loop, in any case.
+  Task<void> run(Key key, std::function<void()> work, std::function<void()> after) {
+    const auto chore = std::make_shared<Chore>(loop_);
+    chores_[key] = chore;
+    scope_.spawn(carry_out(std::move(key), chore, std::move(work), std::move(after)));
+    while (!chore->done) co_await chore->ended.wait();
+    if (chore->error) throw Error(*chore->error);
+  }
+
+ private:
+  struct Chore {
+    explicit Chore(Loop& loop) : ended(loop) {}
+    Event ended;
+    bool done = false;
+    std::optional<Error> error;
+  };
+
+  Task<void> carry_out(Key key, std::shared_ptr<Chore> chore, std::function<void()> work, std::function<void()> after) {
+    try {
+      co_await run_beside(offload_, std::move(work));
+    } catch (const Error& error) {
+      chore->error = error;
+    }
+    try {
+      after();
+    } catch (const Error& error) {
+      if (!chore->error) chore->error = error;
+    }
+    chores_.erase(key);
+    chore->done = true;
+    chore->ended.notify();
+  }
+
+  Loop& loop_;
+  const Offload offload_;
+  std::map<Key, std::shared_ptr<Chore>> chores_;
+  Scope scope_;
+};
 
 }  // namespace rubato::head

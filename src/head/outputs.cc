@@ -51,7 +51,7 @@ bool unpack_output(Files& files, const std::string& target, const std::string& h
 }  // namespace
 
 OutputStore::OutputStore(World& world, std::string jobs_folder, Offload offload)
-    : world_(world), folder_(std::move(jobs_folder)), offload_(std::move(offload)), scope_(world.clock.loop()) {}
+    : world_(world), folder_(std::move(jobs_folder)), unpacking_(world.clock.loop(), std::move(offload)) {}
 
 std::string OutputStore::place(const JobId& job, const NodeId& node) const {
   return fmt::format("{}/{}/nodes/{}", folder_, job.value, node.value);
@@ -59,12 +59,7 @@ std::string OutputStore::place(const JobId& job, const NodeId& node) const {
 
 Task<uint64_t> OutputStore::have(JobId job, NodeId node) {
   const Key key{job, node};
-  while (true) {
-    const auto busy = unpacking_.find(key);
-    if (busy == unpacking_.end()) break;
-    const std::shared_ptr<Unpacking> state = busy->second;
-    while (!state->done) co_await state->ended.wait();
-  }
+  co_await unpacking_.idle(key);
   const uint64_t size = part_size(world_.files, folder_ + "/" + job.value + "/nodes", node.value + kPart);
   have_[key] = size;
   co_return size;
@@ -112,31 +107,16 @@ Task<bool> OutputStore::finish(JobId job, NodeId node, std::string hash, uint64_
     drop(job, node);
     throw;
   }
-  const auto state = std::make_shared<Unpacking>(world_.clock.loop());
-  unpacking_[key] = state;
-  // Not of the caller: whoever comes next, when this connection has broken, must find it done.
-  scope_.spawn(unpack(key, state, std::move(hash), content_bytes));
-  while (!state->done) co_await state->ended.wait();
-  if (state->error) throw Error(*state->error);
-  co_return state->whole;
-}
-
-Task<void> OutputStore::unpack(Key key, std::shared_ptr<Unpacking> state, std::string hash, uint64_t content_bytes) {
-  try {
-    const auto whole = std::make_shared<bool>(false);
-    std::function<void()> work = [&files = world_.files, target = place(key.first, key.second), hash, content_bytes,
-                                  whole] { *whole = unpack_output(files, target, hash, content_bytes); };
-    co_await run_beside(offload_, std::move(work));
-    state->whole = *whole;
-    if (!state->whole) drop(key.first, key.second);
-  } catch (const Error& error) {
-    drop(key.first, key.second);
-    state->error = error;
-  }
-  have_.erase(key);
-  unpacking_.erase(key);
-  state->done = true;
-  state->ended.notify();
+  const auto whole = std::make_shared<bool>(false);
+  std::function<void()> work = [&files = world_.files, target = place(job, node), hash, content_bytes, whole] {
+    *whole = unpack_output(files, target, hash, content_bytes);
+  };
+  std::function<void()> after = [this, job, node, whole] {
+    if (!*whole) drop(job, node);
+    have_.erase({job, node});
+  };
+  co_await unpacking_.run(key, std::move(work), std::move(after));
+  co_return *whole;
 }
 
 std::vector<archive::Layer> OutputStore::layers(const cluster::Job& job) const {

@@ -1,24 +1,17 @@
 // OutputStore: what nodes with disks of their own had of jobs' outputs, brought here bit by bit.
 //
 //   jobs/ID/nodes/NODE.part    what has come so far of the folder as a tar.zst. It outlives connections and heads:
-//   whoever
-//                              brings it goes on from there
+//                              whoever brings it goes on from there
 //   jobs/ID/nodes/NODE.draft   being unpacked
 //   jobs/ID/nodes/NODE/        whole and durable
 #pragma once
 
-#include <functional>
 #include <map>
-#include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "archive/merged_tree.h"
 #include "cluster/state.h"
-#include "core/channel.h"
-#include "core/error.h"
-#include "core/scope.h"
 #include "head/offload.h"
 #include "world/world.h"
 
@@ -47,26 +40,16 @@ class OutputStore {
   std::string folder(const JobId& job) const { return folder_ + "/" + job.value + "/output"; }
 
  private:
-  struct Unpacking {
-    explicit Unpacking(Loop& loop) : ended(loop) {}
-    Event ended;
-    bool done = false;
-    bool whole = false;
-    std::optional<Error> error;
-  };
   using Key = std::pair<JobId, NodeId>;
 
   std::string place(const JobId& job, const NodeId& node) const;
-  Task<void> unpack(Key key, std::shared_ptr<Unpacking> state, std::string hash, uint64_t content_bytes);
   void check_room(uint64_t wanted);
   void drop(const JobId& job, const NodeId& node);
 
   World& world_;
   const std::string folder_;
-  const Offload offload_;
   std::map<Key, uint64_t> have_;  // of what was asked for by this head
-  std::map<Key, std::shared_ptr<Unpacking>> unpacking_;
-  Scope scope_;
+  Chores<Key> unpacking_;
 };
 
 }  // namespace rubato::head

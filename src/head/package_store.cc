@@ -10,7 +10,6 @@ namespace rubato::head {
 namespace {
 
 constexpr size_t kReadBlock = size_t{1} << 20;
-constexpr Duration kLookAgain = 20ms;
 
 uint64_t size_of(Files& files, const std::string& folder, const std::string& name) {
   if (!files.exists(folder)) return 0;
@@ -47,9 +46,7 @@ PackageStore::Progress PackageStore::progress(const std::string& hash) const {
 
 Task<PackageStore::Progress> PackageStore::put(std::string hash, uint64_t offset, uint64_t size, std::string bytes) {
   const std::string part = path(hash) + ".part";
-  while (checks_.contains(hash) && !checks_.at(hash)->ended) {
-    co_await Sleep(world_.clock.loop(), world_.clock.now() + kLookAgain);
-  }
+  co_await checks_.idle(hash);
   Progress progress = this->progress(hash);
   if (progress.complete) co_return progress;
   if (size > kPackageSizeMax)
@@ -71,23 +68,16 @@ Task<PackageStore::Progress> PackageStore::put(std::string hash, uint64_t offset
 }
 
 Task<void> PackageStore::check(std::string hash, uint64_t size) {
-  const auto check = std::make_shared<Check>();
-  checks_[hash] = check;
-  std::function<void()> work = [&files = files_, whole = path(hash), hash, size, check] {
+  const auto right = std::make_shared<bool>(false);
+  std::function<void()> work = [&files = files_, whole = path(hash), hash, size, right] {
     const std::string part = whole + ".part";
-    try {
-      check->right = hash_of(files, part, size) == hash;
-      if (check->right) files.rename(part, whole);
-      if (!check->right) files.remove_tree(part);
-    } catch (const Error&) {
-      check->ended = true;
-      throw;
-    }
-    check->ended = true;
+    *right = hash_of(files, part, size) == hash;
+    if (*right) files.rename(part, whole);
+    if (!*right) files.remove_tree(part);
   };
-  co_await run_beside(offload_, std::move(work));
-  checks_.erase(hash);
-  if (check->right) co_return;
+  std::function<void()> after = [] {};
+  co_await checks_.run(hash, std::move(work), std::move(after));
+  if (*right) co_return;
   throw Error(ErrorCode::kUsage, "the package's bytes do not match its hash: it was damaged on the way", "",
               "submit again");
 }

@@ -1,10 +1,7 @@
 // PackageStore: packed working folders by the hash of their bytes, uploaded in parts, whole or not there.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <map>
-#include <memory>
 #include <string>
 
 #include "head/offload.h"
@@ -15,7 +12,7 @@ namespace rubato::head {
 class PackageStore {
  public:
   PackageStore(World& world, std::string folder, Offload offload)
-      : world_(world), files_(world.files), folder_(std::move(folder)), offload_(std::move(offload)) {}
+      : files_(world.files), folder_(std::move(folder)), checks_(world.clock.loop(), std::move(offload)) {}
 
   struct Progress {
     uint64_t have = 0;
@@ -37,16 +34,9 @@ class PackageStore {
   std::string path(const std::string& hash) const;
   Task<void> check(std::string hash, uint64_t size);  // and put it into its place
 
-  World& world_;
   Files& files_;
   std::string folder_;
-  Offload offload_;
-  // All has come, and is looked at beside the loop, whether or not somebody waits for it.
-  struct Check {
-    std::atomic<bool> ended{false};
-    bool right = false;
-  };
-  std::map<std::string, std::shared_ptr<Check>> checks_;
+  Chores<std::string> checks_;  // of packages that have come whole, by hash
 };
 
 inline constexpr uint64_t kPackageSizeMax = uint64_t{2} << 30;
