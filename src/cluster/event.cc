@@ -231,6 +231,8 @@ Record decode(uint64_t offset, std::string_view bytes) {
     record.event = event_of_type(json.at("type").get<std::string>());
     std::visit([&](auto& e) { read_value(json, e); }, record.event);
     return record;
+  } catch (const Json::parse_error&) {
+    throw Error(ErrorCode::kFailed, "not a record: it is no JSON", where);
   } catch (const Json::exception& e) {
     throw Error(ErrorCode::kFailed, fmt::format("not a record: {}", e.what()), where);
   } catch (const Error& e) {
