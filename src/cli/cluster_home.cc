@@ -21,6 +21,15 @@ bool valid_cluster_name(std::string_view name) {
   return !name.empty() && name.size() <= 40 && std::all_of(name.begin(), name.end(), fine);
 }
 
+// A machine was asked for, by `up` or `doctor`, and nothing came of it.
+bool has_only_tries(const std::filesystem::path& folder) {
+  std::error_code error;
+  size_t others = 0, tries = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    ++(entry.path().filename() == "ssh" ? tries : others);
+  return tries > 0 && others == 0;
+}
+
 }  // namespace
 
 std::string clusters_folder(const Environment& env) {
@@ -41,7 +50,7 @@ std::vector<ClusterFound> list_clusters(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
-    if (!entry.is_directory(error) || !valid_cluster_name(name)) continue;
+    if (!entry.is_directory(error) || !valid_cluster_name(name) || has_only_tries(entry.path())) continue;
     const bool open = std::filesystem::exists(entry.path() / "head" / "head.json", error) ||
                       std::filesystem::exists(entry.path() / "remote.json", error);
     out.push_back({name, open});

@@ -56,6 +56,7 @@ TEST(ClusterHome, ListsFoldersAndWhetherTheyAreOpen) {
   std::filesystem::create_directories(folder + "/lab/head");
   std::filesystem::create_directories(folder + "/zoo");
   std::filesystem::create_directories(folder + "/Not A Cluster");
+  std::filesystem::create_directories(folder + "/tried/ssh");
   std::ofstream(folder + "/lab/head/head.json") << "{}";
   const auto found = list_clusters(folder);
   ASSERT_EQ(found.size(), 2u);

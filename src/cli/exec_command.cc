@@ -158,10 +158,22 @@ ClusterTarget started(const ParsedCommand& parsed, const Shell& shell, const std
   return find_cluster(parsed, shell, word);
 }
 
+// What is wrong with the words is said before a cluster is started for them, or ended after them.
+void check_flags(const ParsedCommand& parsed, const ClusterTarget& target) {
+  (void)multiplexer_of(parsed);
+  (void)forwards_of(parsed);
+  (void)container_asked(parsed, target);
+  if (parsed.has("new") && multiplexer_of(parsed) == Multiplexer::kNone) {
+    throw Error(ErrorCode::kUsage, "--new needs --screen or --tmux", "", "without them every shell is a new one");
+  }
+}
+
 int exec_script(const ParsedCommand& parsed, const Shell& shell, const std::string& word,
                 const std::function<std::string(HeadLine&, const ClusterTarget&)>& make_script) {
+  const ClusterTarget known = find_cluster(parsed, shell, word);
+  check_flags(parsed, known);
   const bool stop = parsed.has("stop");
-  StopAfter stop_after(stop, parsed, shell, find_cluster(parsed, shell, word));
+  StopAfter stop_after(stop, parsed, shell, known);
   const ClusterTarget target = started(parsed, shell, word);
   HeadLine head(parsed, shell, target);
   ExecWords words;
@@ -285,18 +297,17 @@ std::string through_head(const ClusterTarget& target, const std::string& address
 }  // namespace
 
 int attach_command(const ParsedCommand& parsed, const Shell& shell) {
-  std::vector<std::string> positionals = parsed.positionals;
-  const ClusterTarget target = started(parsed, shell, take_cluster_word(parsed, positionals));
-  HeadLine head(parsed, shell, target);
   AttachWords words;
+  words.multiplexer = multiplexer_of(parsed);
+  words.fresh = parsed.has("new");
+  std::vector<std::string> positionals = parsed.positionals;
+  const std::string word = take_cluster_word(parsed, positionals);
+  check_flags(parsed, find_cluster(parsed, shell, word));
+  const ClusterTarget target = started(parsed, shell, word);
+  HeadLine head(parsed, shell, target);
   words.cluster = target.place.name;
   words.program = head.program();
   words.here = target.here();
-  words.multiplexer = multiplexer_of(parsed);
-  words.fresh = parsed.has("new");
-  if (words.fresh && words.multiplexer == Multiplexer::kNone) {
-    throw Error(ErrorCode::kUsage, "--new needs --screen or --tmux", "", "without them every shell is a new one");
-  }
   const std::string node = parsed.value("node", parsed.value("node-ip"));
   if (node.empty() || node == "head") {
     set_container(words, container_asked(parsed, target));

@@ -283,6 +283,25 @@ TEST(Exec, StopEndsTheClusterOnTheHeadAndHere) {
   EXPECT_FALSE(world.files.exists(world.folder() + "/remote.json"));
 }
 
+// A cluster must not be started for a command that cannot be run, nor ended after it.
+TEST(Exec, WrongWordsTouchNothing) {
+  FakeWorld world;
+  using Words = std::vector<std::string>;
+  for (const Words& wrong : {Words{"--screen", "--tmux"}, Words{"--run-env", "moon"}, Words{"-p", "http"}}) {
+    Words words = {"exec", world.file, "x", "--start", "--stop"};
+    words.insert(words.end(), wrong.begin(), wrong.end());
+    EXPECT_EQ(world.type(words).code, 2) << wrong.front();
+    words[0] = "attach";
+    words.erase(words.begin() + 4);
+    words.erase(words.begin() + 2);
+    EXPECT_EQ(world.type(words).code, 2) << wrong.front();
+  }
+  EXPECT_EQ(world.type({"attach", world.file, "--start", "--new"}).code, 2);
+  EXPECT_EQ(world.type({"rsync-up", world.file, "one"}).code, 2) << "though it is not up";
+  EXPECT_TRUE(world.in_front.empty());
+  EXPECT_FALSE(world.files.exists(world.folder() + "/remote.json"));
+}
+
 TEST(Exec, OnThisMachineItIsPlainBash) {
   FakeWorld world;
   world.write(

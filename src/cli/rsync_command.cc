@@ -36,11 +36,11 @@ class Syncer {
   Syncer(const ParsedCommand& parsed, const Shell& shell, bool up)
       : parsed_(parsed), shell_(shell), up_(up), words_(parsed.positionals) {
     target_ = find_cluster(parsed, shell, take_cluster_word(parsed, words_));
-    require_up(target_, false);
   }
 
   int run() {
     const std::vector<Transfer> transfers = read_transfers();
+    require_up(target_, false);
     if (transfers.empty()) {
       shell_.err("the cluster file has no file_mounts: nothing to copy\n");
       return 0;
