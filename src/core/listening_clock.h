@@ -1,0 +1,57 @@
+// ListeningClock: the time in which this process listened. Silence of others is measured in it.
+//
+// A process that is stopped (SIGSTOP), swapped out, busy with one long turn, or on a paused machine does not hear what
+// it is told meanwhile: such a stall proves nothing against anybody else, and does not count here. A lease that others
+// have given *us* is measured by the plain clock: they did not stand still.
+//
+//   ListeningClock listening(loop.now());
+//   scope.spawn(keep_listening(loop, listening));               // its turns show when the process stood still
+//   const Instant give_up = listening.at(loop.now()) + heartbeat;
+//   ... wait until listening.due(give_up, loop.now()), then:
+//   if (listening.at(loop.now()) >= give_up) ...                // silent for a heartbeat, and we would have heard
+//
+// Idempotent: it may be asked as often as one likes; each question is a turn.
+#pragma once
+
+#include <optional>
+
+#include "core/loop.h"
+#include "core/task.h"
+#include "core/time.h"
+
+namespace rubato {
+
+class ListeningClock {
+ public:
+  // The loop turns at least so often, by keep_listening(); of a longer pause only this much counts.
+  static constexpr Duration kTurn = 250ms;
+  static constexpr Duration kStall = 2 * kTurn;
+
+  // A stall of `long_stall` or more may have ended our connections: the others gave us up.
+  explicit ListeningClock(Instant now, Duration long_stall = Duration::max())
+      : long_stall_(long_stall), last_(now), listened_(now) {}
+
+  // `now` in listening time. It starts equal to the plain clock, and falls behind by what was not listened.
+  Instant at(Instant now);
+
+  // When, by the plain clock, the listening time `deadline` comes at the earliest: wait until then and ask again.
+  Instant due(Instant deadline, Instant now) { return now + (deadline - at(now)); }
+
+  // When, in listening time, the last long stall ended; nullopt: there was none. Others may need some time from then
+  // on to find us again.
+  std::optional<Instant> stalled(Instant now) {
+    at(now);
+    return stalled_;
+  }
+
+ private:
+  Duration long_stall_;
+  Instant last_;      // the last turn, by the plain clock
+  Instant listened_;  // the same in listening time
+  std::optional<Instant> stalled_;
+};
+
+// Turns the clock until cancelled.
+Task<void> keep_listening(Loop& loop, ListeningClock& listening);
+
+}  // namespace rubato

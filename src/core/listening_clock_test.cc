@@ -1,0 +1,77 @@
+#include "core/listening_clock.h"
+
+#include <gtest/gtest.h>
+
+#include "core/scope.h"
+
+namespace rubato {
+namespace {
+
+// A loop of a process that can be stopped: its timers wait, the time does not.
+class StoppableLoop final : public Scheduler {
+ public:
+  Instant now() const override { return now_; }
+  void advance(Duration d) {
+    for (const Instant end = now_ + d; now_ < end; now_ += 10ms) turn();
+  }
+  void stop_for(Duration d) {
+    now_ += d;
+    turn();
+  }
+
+ private:
+  void turn() {
+    drain();
+    fire_due(now_);
+    drain();
+  }
+  Instant now_ = Instant{} + 100s;
+};
+
+TEST(ListeningClock, IsThePlainClockWhileTheLoopTurns) {
+  StoppableLoop loop;
+  ListeningClock listening(loop.now());
+  Scope scope(loop);
+  scope.spawn(keep_listening(loop, listening));
+  loop.advance(60s);
+  EXPECT_EQ(listening.at(loop.now()), loop.now());
+  EXPECT_EQ(listening.due(loop.now() + 3s, loop.now()), loop.now() + 3s);
+}
+
+TEST(ListeningClock, AStallCountsForLittle) {
+  StoppableLoop loop;
+  ListeningClock listening(loop.now());
+  Scope scope(loop);
+  scope.spawn(keep_listening(loop, listening));
+  const Instant deadline = listening.at(loop.now()) + 3s;
+  loop.advance(1s);
+  loop.stop_for(16s);
+  EXPECT_LT(listening.at(loop.now()), deadline);
+  EXPECT_GE(listening.due(deadline, loop.now()) - loop.now(), 1s);
+  loop.advance(2s);
+  EXPECT_GE(listening.at(loop.now()), deadline);
+}
+
+TEST(ListeningClock, WhoeverAsksFirstAfterAStallSeesIt) {
+  ListeningClock listening(Instant{});
+  EXPECT_EQ(listening.at(Instant{} + 100s), Instant{} + ListeningClock::kStall);
+  EXPECT_EQ(listening.at(Instant{} + 100s), Instant{} + ListeningClock::kStall);
+}
+
+TEST(ListeningClock, NeverGoesBack) {
+  ListeningClock listening(Instant{} + 10s);
+  EXPECT_EQ(listening.at(Instant{} + 9s), Instant{} + 10s);
+  EXPECT_EQ(listening.at(Instant{} + 10s + 100ms), Instant{} + 10s + 100ms);
+}
+
+TEST(ListeningClock, RemembersOnlyStallsThatMayHaveEndedConnections) {
+  ListeningClock listening(Instant{}, 3s);
+  EXPECT_FALSE(listening.stalled(Instant{} + 2s));
+  const auto ended = listening.stalled(Instant{} + 10s);
+  ASSERT_TRUE(ended);
+  EXPECT_EQ(*ended, listening.at(Instant{} + 10s));
+  EXPECT_EQ(listening.stalled(Instant{} + 12s), ended);
+}
+
+}  // namespace
+}  // namespace rubato
