@@ -121,6 +121,7 @@ Task<void> WorkerGroup::watch(Worker& worker) {
   }
   const ExitStatus status = co_await worker.process->wait();
   const bool by_us = stopping_;
+  unasked_ = unasked_ && (!by_us || worker.by_itself);
   events_.write("exit", {{"generation", generation_},
                          {"local_rank", worker.local_rank},
                          {"rank", worker.rank},
@@ -178,6 +179,12 @@ void WorkerGroup::stop(int signal, Duration grace) {
   const Instant deadline = world_.clock.now() + grace;
   const bool sooner = signal == SIGKILL || !kill_at_ || deadline < *kill_at_;
   if (!alive() || (stopping_ && !sooner)) return;
+  // An agent that stood still may be told to stop before it hears that they have ended.
+  for (const auto& worker : workers_) {
+    if (stopping_) break;
+    worker->process->signal_group(0);
+    worker->by_itself = worker->process->status().has_value();
+  }
   if (!stopping_ || signal == SIGKILL) {
     for (const auto& worker : workers_) {
       if (!worker->process->status()) worker->process->signal_group(signal);
@@ -203,6 +210,7 @@ void WorkerGroup::clear() {
   forced_.clear();
   live_ = 0;
   stopping_ = false;
+  unasked_ = true;
   kill_at_.reset();
   state_ = State::kIdle;
 }

@@ -53,6 +53,8 @@ class WorkerGroup {
 
   State state() const { return state_; }
   bool alive() const { return live_ > 0; }
+  // All ended well before anybody told them to stop: their work is done, whatever has been asked for since.
+  bool finished() const { return state_ == State::kSucceeded && unasked_; }
   Generation generation() const { return generation_; }
   const std::vector<elastic::Failure>& failures() const { return failures_; }
   // Ranks of this generation that were still there when the grace after stop() was over.
@@ -64,6 +66,7 @@ class WorkerGroup {
     int rank = 0;
     std::string folder;
     std::unique_ptr<Process> process;
+    bool by_itself = false;  // it had ended when stop() was called first
   };
 
   void spawn(int local_rank, const elastic::View& view);
@@ -82,6 +85,7 @@ class WorkerGroup {
   Generation generation_ = 0;
   int live_ = 0;
   bool stopping_ = false;
+  bool unasked_ = true;  // who has ended so far did so by itself
   std::optional<Instant> kill_at_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<elastic::Failure> failures_;

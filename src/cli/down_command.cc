@@ -74,9 +74,12 @@ class Downer {
     }
     const auto hold = take_folder(*tools_, shell_, place_, [this] { return api_->pause(kDownLook); });
     const bool elsewhere = has_machines();
-    // Only a head can end what it started on other machines.
-    if (!head && open && elsewhere) start_again();
-    if (head || (open && elsewhere)) end_head();
+    // Only a head can end what it started on other machines, and write down that jobs are not to go on.
+    const bool runs = head || open || !agents.empty();
+    bool ended = head && end_head();
+    if (!ended && runs && (elsewhere || !purge)) ended = end_with_a_new_head(elsewhere);
+    if (!ended && runs && !purge)
+      shell_.err("warning: its jobs could not be ended for good: the next rubato up goes on with them\n");
     kill_agents();
     if (elsewhere) shell_.remote()->disconnect_all(place_.folder);
     tools_->files().remove_tree(place_.head_file());
@@ -161,8 +164,17 @@ class Downer {
     }
   }
 
-  void start_again() {
-    start_head_process(*tools_, shell_, place_, *api_, read_head_settings(place_.folder), timeout_);
+  // The one that was there is dead. `needed`: there is no other way; else a head that cannot start keeps nobody from
+  // ending what runs here. False: it did not take the request.
+  bool end_with_a_new_head(bool needed) {
+    try {
+      start_head_process(*tools_, shell_, place_, *api_, read_head_settings(place_.folder), timeout_);
+      return end_head();
+    } catch (const Error& error) {
+      if (needed) throw;
+      shell_.err(fmt::format("warning: {}\n", error.message));
+      return false;
+    }
   }
 
   // The folder is ours to remove; an etcd has other users, and keeps what they are not told about.
@@ -197,22 +209,26 @@ class Downer {
                        parsed_.has("purge") ? ", and REMOVE its journal, logs and outputs" : "");
   }
 
-  // Asks it to end; a head that does not, or cannot be asked, is ended by its process.
-  void end_head() {
+  // Asks it to end; a head that does not, or cannot be asked, is ended by its process. True: it was asked, and has
+  // written down that no job is to go on.
+  bool end_head() {
+    bool asked = false;
     const auto alive = [&] { return tools_->daemons().running(place_.head_folder()).has_value(); };
     try {
       post(*api_, "shutdown", {{"keep_head", false}});
-      if (wait_until_gone(alive, timeout_, "ending jobs and nodes")) return;
+      asked = true;
+      if (wait_until_gone(alive, timeout_, "ending jobs and nodes")) return true;
       shell_.err(fmt::format("note: the head has not ended after {}; it is killed\n", format_duration(timeout_)));
     } catch (const Error& error) {
       if (error.code != ErrorCode::kUnavailable && error.code != ErrorCode::kNotFound) throw;
-      if (!alive()) return;
+      if (!alive()) return asked;
       shell_.err(fmt::format("note: {}; it is killed\n", error.message));
     }
     tools_->daemons().signal(place_.head_folder(), SIGKILL);
     if (!wait_until_gone(alive, kKilledWithin, "ending the head")) {
       throw Error(ErrorCode::kFailed, "the head does not end, even when killed", place_.head_folder());
     }
+    return asked;
   }
 
   // Those whose head is gone: nobody else would end them. Their workers die with them. Their folders stay: the next

@@ -313,14 +313,17 @@ struct Applier {
       job.restarts_used = e.used;
       job.quick_crashes = e.quick_crashes;
       job.not_before = later(time, e.backoff);
-      job.failure_pending = false;
+      set_failure_pending(job, false);
     });
   }
   void operator()(const JobStarted& e) {
     change(e.job, [&](Job& job) {
       job.master_addr = e.master_addr;
       job.master_port = e.master_port;
-      job.failure_pending = false;
+      set_failure_pending(job, false);
+      job.ran = e.generation;
+      job.unfinished.clear();
+      for (const Seat& seat : job.seats) job.unfinished.insert(seat.node);
       job.lost_since_failure = false;
       job.failed.clear();
       job.holding.clear();
@@ -340,7 +343,7 @@ struct Applier {
       if (!of_this && !of_last) return;
       if (!job.failure_pending) job.failures.clear();
       job.failed.insert(e.node);
-      job.failure_pending = true;
+      set_failure_pending(job, true);
       for (const elastic::Failure& failure : e.failures) {
         if (job.failures.size() < kFailuresMax) job.failures.push_back(failure);
       }
@@ -349,6 +352,8 @@ struct Applier {
   void operator()(const SeatDone& e) {
     note(e.job, [&](Job& job) {
       if (job.generation == e.generation && job.phase == JobPhase::kRunning) job.done.insert(e.node);
+      // It may be told later than something else was decided.
+      if (job.ran == e.generation) job.unfinished.erase(e.node);
     });
   }
   void operator()(const SeatVacated& e) {
@@ -435,6 +440,12 @@ struct Applier {
     if (!job || ended(job->phase)) return;
     change(*job);
     state.index.update_job(state, id);
+  }
+
+  // A job whose failure is not settled yet asks for no more workers: what the autoscaler was asked changes with it.
+  void set_failure_pending(Job& job, bool pending) {
+    if (job.failure_pending != pending) ++state.scaled.changes;
+    job.failure_pending = pending;
   }
 
   void shun(Job& job, const NodeId& node) {

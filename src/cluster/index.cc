@@ -16,6 +16,7 @@ bool is_there(const State& state, const Seat& seat) {
 
 bool is_restless(const State& state, const Job& job) {
   if (ended(job.phase)) return false;
+  if (job.finished()) return true;
   if (job.spec.timeout > 0s && job.started != WallTime{}) return true;
   if (job.phase == JobPhase::kStopping || gathering(job.phase)) return true;
   if (job.phase != JobPhase::kRunning) return false;

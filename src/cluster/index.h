@@ -53,8 +53,8 @@ class Index {
   };
 
   // One that is not among these does nothing by itself, however much time passes: a node that is up or on its way and
-  // as the file wants it, or that is being removed; a job that runs on all its seats, waits, or has ended, and has no
-  // timeout.
+  // as the file wants it, or that is being removed; a job that runs on all its seats, waits, or has ended, and has
+  // neither a timeout nor finished.
   const std::set<NodeId>& restless_nodes() const { return restless_nodes_; }
   const std::set<JobId>& restless_jobs() const { return restless_jobs_; }
   // Not ended, with MIN below MAX, and with seats.

@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "cluster/event.h"
+#include "cluster/state.h"
 
 namespace rubato::cluster {
 
@@ -19,6 +19,15 @@ struct Observed {
   // Seats that cannot get ready, and why: an agent goes on trying, but a person should know.
   std::map<JobId, std::map<NodeId, std::string>> problems;
 
+  // Seats whose workers have all ended well, and whose last lines are on the way: the next report says that it is done.
+  std::map<JobId, std::set<NodeId>> finishing;
+
+  // Nodes that are up as the journal says, but of which this head has not heard since it began to listen, or since it
+  // stood still: they may have anything to report. Nothing is decided about them, nor about jobs that are there.
+  std::set<NodeId> unheard;
+  // When this head began to listen; again after each time that it stood still. Nobody was late before.
+  WallTime listening_since{};
+
   const std::string* problem_of(const JobId& job, const NodeId& node) const {
     const auto jobs = problems.find(job);
     if (jobs == problems.end()) return nullptr;
@@ -33,6 +42,33 @@ struct Observed {
     return nodes != jobs->second.end() && nodes->second.generation == generation ? &nodes->second : nullptr;
   }
 };
+
+// Whether a node that is up has not been heard yet.
+inline bool is_unheard(const State& state, const Observed& observed, const NodeId& node) {
+  if (!observed.unheard.contains(node)) return false;
+  const auto it = state.nodes.find(node);
+  return it != state.nodes.end() && (it->second.phase == NodePhase::kUp || it->second.phase == NodePhase::kDraining);
+}
+
+// Whether some such node has, or may have, workers of this job: what they did is not known yet.
+inline bool is_unheard(const State& state, const Observed& observed, const Job& job) {
+  if (observed.unheard.empty()) return false;
+  for (const Seat& seat : job.seats) {
+    if (is_unheard(state, observed, seat.node)) return true;
+  }
+  for (const auto& [node, workers] : job.leaving) {
+    if (is_unheard(state, observed, node)) return true;
+  }
+  return false;
+}
+
+// Whether any is: then nobody knows what is free, or who needs it.
+inline bool any_unheard(const State& state, const Observed& observed) {
+  for (const NodeId& node : observed.unheard) {
+    if (is_unheard(state, observed, node)) return true;
+  }
+  return false;
+}
 
 // When something is to be decided again though nothing happens; the earliest counts.
 struct Wake {

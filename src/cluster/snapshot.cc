@@ -63,6 +63,8 @@ void fields(Io& io, Job& j) {
   io("generation", j.generation);
   io("seats", j.seats);
   io("done", j.done);
+  io("ran", j.ran);
+  io("unfinished", j.unfinished);
   io("failed", j.failed);
   io("leaving", j.leaving);
   io("holding", j.holding);

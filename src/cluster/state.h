@@ -105,6 +105,8 @@ struct Job {
   Generation generation = 0;
   std::vector<Seat> seats;
   std::set<NodeId> done;          // seats whose workers all ended well in this generation
+  Generation ran = 0;             // the last generation that was started; 0: none was, or it was not noted
+  std::set<NodeId> unfinished;    // its nodes that have not said that all their workers ended well by themselves
   std::set<NodeId> failed;        // seats that reported a failure since the last start
   std::map<NodeId, int> leaving;  // workers of earlier seats that may still be alive
   std::set<NodeId> holding;       // nodes where older workers may have to save before the gathered round is ready
@@ -129,6 +131,8 @@ struct Job {
   std::string reason;  // for people: the last cause
   Reasons reasons;     // of the last decision
 
+  // All workers of the last generation ended well: nothing is left to run, whatever was decided since.
+  bool finished() const { return ran != 0 && unfinished.empty(); }
   int workers() const;
   const Seat* seat_on(const NodeId& node) const;
 };

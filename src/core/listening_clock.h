@@ -15,8 +15,7 @@
 
 #include <optional>
 
-#include "core/loop.h"
-#include "core/task.h"
+#include "core/scope.h"
 #include "core/time.h"
 
 namespace rubato {
@@ -53,5 +52,21 @@ class ListeningClock {
 
 // Turns the clock until cancelled.
 Task<void> keep_listening(Loop& loop, ListeningClock& listening);
+
+// As with_deadline(), for so much listening time: nullopt means that we listened for so long, and it did not end.
+template <class T>
+Task<std::optional<T>> within(Loop& loop, ListeningClock& listening, Duration most, Task<T> task) {
+  const Instant end = listening.at(loop.now()) + most;
+  Event done(loop);
+  std::optional<T> value;
+  std::exception_ptr error;
+  Scope scope(loop);
+  Task<void> settled = detail::settle(std::move(task), value, error, done);
+  scope.spawn(std::move(settled));
+  while (!value && !error && listening.at(loop.now()) < end)
+    co_await done.wait_until(listening.due(end, loop.now()));
+  if (error) std::rethrow_exception(error);
+  co_return std::move(value);
+}
 
 }  // namespace rubato

@@ -100,7 +100,8 @@ json report_json(const ErrandReport& r, Instant now) {
           {"port", r.port},
           {"failures", failures_json(r.failures, now)},
           {"problem", r.problem},
-          {"forced", r.forced}};
+          {"forced", r.forced},
+          {"succeeded", r.succeeded}};
 }
 
 ErrandReport read_report(const json& j, Instant now) {
@@ -112,6 +113,7 @@ ErrandReport read_report(const json& j, Instant now) {
   r.failures = read_failures(list_at(j, "failures", kReportFailuresMax), now);
   r.problem = j.at("problem").get<std::string>();
   r.forced = list_at(j, "forced", kErrandWorkersMax).get<std::vector<std::string>>();
+  if (j.contains("succeeded")) r.succeeded = number<uint64_t>(j, "succeeded");  // older agents do not say it
   return r;
 }
 
@@ -385,7 +387,8 @@ std::string_view to_string(ErrandState state) {
 // When a failure happened is left out: after a journey as an age it differs by the time of travel.
 bool ErrandReport::operator==(const ErrandReport& other) const {
   return job == other.job && generation == other.generation && state == other.state && port == other.port &&
-         problem == other.problem && forced == other.forced && std::ranges::equal(failures, other.failures, same);
+         problem == other.problem && forced == other.forced && succeeded == other.succeeded &&
+         std::ranges::equal(failures, other.failures, same);
 }
 
 std::string encode(const ToAgent& message) {

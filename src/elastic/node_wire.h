@@ -99,7 +99,7 @@ enum class ErrandState {
   kPreparing,  // older workers are being stopped, or the package fetched
   kReady,      // no worker of an older generation is alive; `port` is free here
   kRunning,
-  kSucceeded,  // all workers of this generation ended with 0
+  kSucceeded,  // all workers of this generation ended with 0, by themselves
   kFailed,     // at least one ended badly, all have ended
   kGone,       // kEnded was asked for, and nothing is left
 };
@@ -113,6 +113,10 @@ struct ErrandReport {
   std::vector<Failure> failures;    // kFailed
   std::string problem;              // what keeps it from being ready, for people (package does not unpack, ...)
   std::vector<std::string> forced;  // workers of the older generation that had to be killed after the grace
+  // The last generation that ran here, if all its workers ended with 0 before anybody told them to; else 0. It is said
+  // at once and whatever was asked for meanwhile, so that they are not run again; while the state is still kRunning or
+  // kPreparing, their last lines are on the way.
+  Generation succeeded = 0;
   bool operator==(const ErrandReport&) const;
 };
 

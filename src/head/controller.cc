@@ -19,6 +19,8 @@ namespace {
 // A connection that breaks while both processes live is made anew within this time, and nothing happens.
 constexpr Duration kReconnectWindow = 500ms;
 constexpr size_t kPackagePart = size_t{1} << 20;
+// Agents whose head does not answer for a heartbeat look for another: after such a stall they may be on their way back.
+Duration long_stall(Duration heartbeat) { return std::min<Duration>(heartbeat, 3s) / 2; }
 
 }  // namespace
 
@@ -32,10 +34,11 @@ Controller::Controller(World& world, Journal& journal, provider::NodeProvider& p
       logs_(world.clock.loop(), world.files, settings_.folder + "/jobs"),
       packages_(world, settings_.folder + "/packages", settings_.offload),
       outputs_(world, settings_.folder + "/jobs", settings_.offload),
-      machines_(world, provider, settings_.agents, log, [this](cluster::Event event) { tell(std::move(event)); }),
+      listening_(world.clock.now(), long_stall(settings_.heartbeat)),
+      machines_(world, provider, settings_.agents, log, listening_, [this](cluster::Event event) { tell(std::move(event)); }),
       changed_(world.clock.loop()),
       committed_(world.clock.loop()),
-      sessions_(world, *this, log, settings_.heartbeat),
+      sessions_(world, *this, log, settings_.heartbeat, listening_),
       scope_(world.clock.loop()) {}
 
 void Controller::tell(cluster::Event event) {
@@ -57,10 +60,8 @@ Task<void> Controller::recover() {
   started.version = settings_.version;
   started.pid = world_.machine.pid;
   happened_.emplace_back(std::move(started));
-  const Instant patience = world_.clock.now() + settings_.adoption;
-  for (const auto& [id, node] : state_.nodes) {
-    if (node.phase == NodePhase::kUp || node.phase == NodePhase::kDraining) absent_[id] = patience;
-  }
+  listening_ = ListeningClock(world_.clock.now(), long_stall(settings_.heartbeat));
+  begin_to_listen();
   // Alone: nothing else runs yet, and agents must hear an epoch that is durable.
   co_await turn();
   log_.info("head started", {{"epoch", state_.epoch},
@@ -69,7 +70,39 @@ Task<void> Controller::recover() {
                              {"jobs", state_.jobs.size()}});
 }
 
+// From now on the adoption time counts: nobody could report before. What is up as the journal says has not been heard.
+void Controller::begin_to_listen() {
+  patience_ = listening_.at(world_.clock.now()) + settings_.adoption;
+  observed_.listening_since = now();
+  for (const auto& [id, node] : state_.nodes) {
+    if (node.phase != NodePhase::kUp && node.phase != NodePhase::kDraining) continue;
+    observed_.unheard.insert(id);
+    if (!sessions_.connected(id)) absent_[id] = patience_;
+  }
+}
+
+// What was sent while this process stood still is not read yet, and agents that took it for dead are on their way back.
+void Controller::note_stall() {
+  const std::optional<Instant> stalled = listening_.stalled(world_.clock.now());
+  if (stalled == stalled_) return;
+  stalled_ = stalled;
+  log_.warning("this process stood still; agents have time to report", {{"seconds", to_seconds(settings_.adoption)}});
+  begin_to_listen();
+  sessions_.ask_again();
+}
+
+Task<void> Controller::watch_stalls() {
+  while (true) {
+    co_await Sleep(world_.clock.loop(), world_.clock.now() + ListeningClock::kTurn);
+    if (listening_.stalled(world_.clock.now()) != stalled_) changed_.notify();
+  }
+}
+
 Task<void> Controller::run(Listener& listener) {
+  listening_ = ListeningClock(world_.clock.now(), long_stall(settings_.heartbeat));
+  stalled_.reset();
+  begin_to_listen();
+  scope_.spawn(watch_stalls());
   scope_.spawn(serve_agents(listener));
   co_await machines_.sweep(state_);
   scope_.spawn(machines_.keep_sweeping(state_));
@@ -110,13 +143,16 @@ Task<void> Controller::serve_agents(Listener& listener) {
 }
 
 // The next moment at which a turn has something to do; nullopt: when something happens.
-std::optional<Instant> Controller::next_turn() const {
-  if (!happened_.empty() || !reports_.empty() || !decided_) return world_.clock.now();
+std::optional<Instant> Controller::next_turn() {
+  const Instant now_here = world_.clock.now();
+  if (!happened_.empty() || !reports_.empty() || !decided_ || listening_.stalled(now_here) != stalled_) return now_here;
   std::optional<Instant> next;
   for (const auto& [node, deadline] : absent_) next = next ? std::min(*next, deadline) : deadline;
+  if (!observed_.unheard.empty()) next = next ? std::min(*next, patience_) : patience_;
+  if (next) next = listening_.due(*next, now_here);
   if (wake_.at) {
     const Duration wait = std::max<Duration>(0s, *wake_.at - now()) + 1ms;
-    const Instant at = world_.clock.now() + wait;
+    const Instant at = now_here + wait;
     next = next ? std::min(*next, at) : at;
   }
   return next;
@@ -128,11 +164,14 @@ std::vector<cluster::Event> Controller::take_happened() {
     // An agent that is told to go says nothing that counts any more.
     const auto it = state_.nodes.find(node);
     if (it == state_.nodes.end() || !sessions_.connected(node)) continue;
+    if (!sessions_.asked(node)) observed_.unheard.erase(node);
     for (cluster::Event& event : reconcile::observe(state_, observed_, node, reports))
       happened.push_back(std::move(event));
   }
+  const Instant listened = listening_.at(world_.clock.now());
+  if (listened >= patience_) observed_.unheard.clear();
   for (auto it = absent_.begin(); it != absent_.end();) {
-    if (it->second > world_.clock.now()) {
+    if (it->second > listened) {
       ++it;
       continue;
     }
@@ -141,23 +180,29 @@ std::vector<cluster::Event> Controller::take_happened() {
         (node->second.phase == NodePhase::kUp || node->second.phase == NodePhase::kDraining)) {
       happened.emplace_back(cluster::NodeLost{it->first, "its agent is gone"});
     }
+    observed_.unheard.erase(it->first);
     it = absent_.erase(it);
   }
   return happened;
 }
 
 Task<void> Controller::turn() {
+  note_stall();
   const uint64_t covered = submitted_;
   const Instant began = world_.clock.now();
   anchor_wall_ = now();
   anchor_at_ = began;
   const auto ready = observed_.ready;
   const auto problems = observed_.problems;
+  const auto finishing = observed_.finishing;
+  const auto unheard = observed_.unheard;
   std::vector<cluster::Event> happened = take_happened();
   // Most reports say what is known: with thousands of agents, deciding on each of them would take all the time there
   // is.
   const bool due = wake_.at && *wake_.at <= anchor_wall_;
-  if (decided_ && happened.empty() && !due && ready == observed_.ready && problems == observed_.problems) {
+  const bool same = ready == observed_.ready && problems == observed_.problems && finishing == observed_.finishing &&
+                    unheard == observed_.unheard;
+  if (decided_ && happened.empty() && !due && same) {
     durable_ = covered;
     committed_.notify();
     co_return;
@@ -196,6 +241,7 @@ std::set<NodeId> Controller::concerned(const std::vector<Record>& records) {
       logs_.close(*id);
       observed_.ready.erase(*id);
       observed_.problems.erase(*id);
+      observed_.finishing.erase(*id);
       continue;
     }
     for (const cluster::Seat& seat : job->second.seats) told.insert(seat.node);
@@ -210,7 +256,8 @@ void Controller::act(const std::vector<Record>& records) {
   for (const Record& record : records) {
     // Its connection may have ended while this was decided, when there was no node yet to miss it.
     const auto* joined = std::get_if<cluster::NodeJoined>(&record.event);
-    if (joined && !sessions_.connected(joined->node)) absent_[joined->node] = world_.clock.now() + kReconnectWindow;
+    if (joined && !sessions_.connected(joined->node))
+      absent_[joined->node] = listening_.at(world_.clock.now()) + kReconnectWindow;
   }
   std::set<NodeId> nodes = concerned(records);
   nodes.merge(owed_);
@@ -309,6 +356,11 @@ void Controller::reported(const NodeId& node, std::vector<elastic::ErrandReport>
   changed_.notify();
 }
 
+void Controller::caught_up(const NodeId& node) {
+  if (observed_.unheard.erase(node) > 0) decided_ = false;
+  changed_.notify();
+}
+
 void Controller::leaving(const NodeId& node, const elastic::Leaving& words) {
   const auto it = state_.nodes.find(node);
   if (it == state_.nodes.end() || it->second.phase != NodePhase::kUp) return;
@@ -318,7 +370,9 @@ void Controller::leaving(const NodeId& node, const elastic::Leaving& words) {
 void Controller::disconnected(const NodeId& node, bool closed) {
   reconcile::forget(observed_, node);
   // A closed connection that is not made anew at once means that the process is gone; silence has been waited for.
-  absent_[node] = world_.clock.now() + (closed ? kReconnectWindow : Duration(0));
+  const Instant give_up = listening_.at(world_.clock.now()) + (closed ? kReconnectWindow : Duration(0));
+  // One that has not spoken since this process stood still may have given *us* up meanwhile.
+  absent_[node] = observed_.unheard.contains(node) ? std::max(give_up, patience_) : give_up;
   changed_.notify();
 }
 

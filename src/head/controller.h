@@ -30,7 +30,8 @@ struct HeadSettings {
   std::string version;
   Endpoint agents;  // where agents find this head
   Duration heartbeat = 3s;
-  // After a start, agents have so long to come back before their nodes are given up.
+  // After a start, and after it stood still, the head listens for so long before it gives up nodes whose agents have
+  // not reported.
   Duration adoption = 15s;
   Offload offload;  // of hashing, unpacking and waiting for the disk; unset: on the loop
 };
@@ -77,6 +78,7 @@ class Controller final : public SessionHost {
   std::optional<std::string> refuse(const elastic::Hello& hello) override;
   void connected(const elastic::Hello& hello) override;
   void reported(const NodeId& node, std::vector<elastic::ErrandReport> errands) override;
+  void caught_up(const NodeId& node) override;
   void leaving(const NodeId& node, const elastic::Leaving& words) override;
   void disconnected(const NodeId& node, bool closed) override;
   elastic::Orders orders(const NodeId& node) override;
@@ -99,7 +101,11 @@ class Controller final : public SessionHost {
   Task<void> serve_agents(Listener& listener);
   Task<void> turn();
   std::vector<cluster::Event> take_happened();
-  std::optional<Instant> next_turn() const;
+  std::optional<Instant> next_turn();
+  // Turns listening_, and takes note of the times in which this process stood still.
+  Task<void> watch_stalls();
+  void begin_to_listen();
+  void note_stall();
   void act(const std::vector<cluster::Record>& records);
   std::set<NodeId> concerned(const std::vector<cluster::Record>& records);
   bool finished() const;
@@ -113,6 +119,7 @@ class Controller final : public SessionHost {
   JobLogs logs_;
   PackageStore packages_;
   OutputStore outputs_;
+  ListeningClock listening_;  // silence of others is counted in its time
   Machines machines_;
 
   WallTime anchor_wall_{};  // now() was at least this
@@ -121,7 +128,10 @@ class Controller final : public SessionHost {
   cluster::Observed observed_;
   std::vector<cluster::Event> happened_;
   std::map<NodeId, std::vector<elastic::ErrandReport>> reports_;  // not looked at yet
-  std::map<NodeId, Instant> absent_;                              // when a node that is not connected is given up
+  // When a node that is not connected is given up, and until when others are waited for; in listening time.
+  std::map<NodeId, Instant> absent_;
+  Instant patience_{};
+  std::optional<Instant> stalled_;  // the last stall that was taken note of
   std::map<JobId, std::set<NodeId>> told_;                        // who has an errand of a job
   std::set<NodeId> owed_;  // connected while a commit was under way: they get their orders after it
   cluster::Wake wake_;

@@ -51,11 +51,12 @@ cluster::LaunchFailure failure_of(ErrorCode code) {
 }  // namespace
 
 Machines::Machines(World& world, provider::NodeProvider& provider, Endpoint head, Log log,
-                   std::function<void(cluster::Event)> tell)
+                   ListeningClock& listening, std::function<void(cluster::Event)> tell)
     : world_(world),
       provider_(provider),
       head_(std::move(head)),
       log_(std::move(log)),
+      listening_(listening),
       tell_(std::move(tell)),
       unwanted_grown_(world.clock.loop()),
       scope_(world.clock.loop()) {}
@@ -116,7 +117,7 @@ Task<Machines::Outcome> Machines::made(provider::NodeOrder order) {
   const Duration limit = order.runtime.empty() ? kCreateMax : kSetupMax;
   Outcome outcome;
   try {
-    const Instant deadline = world_.clock.now() + limit;
+    const Instant deadline = listening_.at(world_.clock.now()) + limit;
     Task<bool> made = completed(provider_.create(std::move(order)));
     Task<bool> missed = given_up(node, deadline);
     const std::variant<bool, bool> first = co_await race(world_.clock.loop(), std::move(made), std::move(missed));
@@ -131,7 +132,8 @@ Task<Machines::Outcome> Machines::made(provider::NodeOrder order) {
 }
 
 Task<bool> Machines::given_up(NodeId node, Instant deadline) {
-  while (!unwanted_.contains(node) && world_.clock.now() < deadline) co_await unwanted_grown_.wait_until(deadline);
+  while (!unwanted_.contains(node) && listening_.at(world_.clock.now()) < deadline)
+    co_await unwanted_grown_.wait_until(listening_.due(deadline, world_.clock.now()));
   co_return unwanted_.contains(node);
 }
 
@@ -161,8 +163,7 @@ Task<void> Machines::create(provider::NodeOrder order) {
 Task<void> Machines::salvage(NodeId node) {
   try {
     Task<bool> done = completed(provider_.salvage(node));
-    const Instant deadline = world_.clock.now() + kSalvageMax;
-    if (co_await with_deadline(world_.clock.loop(), deadline, std::move(done))) co_return;
+    if (co_await within(world_.clock.loop(), listening_, kSalvageMax, std::move(done))) co_return;
     log_.warning("what a node has left was not brought in time", {{"node", node.value}});
   } catch (const Error& error) {
     log_.warning("what a node has left was not brought", {{"node", node.value}, {"error", error.message}});
@@ -175,8 +176,7 @@ Task<void> Machines::remove_for_good(NodeId node) {
   while (true) {
     try {
       Task<bool> gone = completed(provider_.remove(node));
-      const Instant deadline = world_.clock.now() + kRemoveMax;
-      if (co_await with_deadline(world_.clock.loop(), deadline, std::move(gone))) co_return;
+      if (co_await within(world_.clock.loop(), listening_, kRemoveMax, std::move(gone))) co_return;
       log_.warning("node not removed in time, trying again", {{"node", node.value}});
     } catch (const Error& error) {
       log_.warning("node not removed, trying again", {{"node", node.value}, {"error", error.message}});
@@ -202,8 +202,7 @@ Task<void> Machines::remove_stray(NodeId node) {
 Task<std::optional<std::vector<NodeId>>> Machines::there() {
   try {
     Task<std::vector<NodeId>> listed = provider_.list();
-    const Instant deadline = world_.clock.now() + kListMax;
-    co_return co_await with_deadline(world_.clock.loop(), deadline, std::move(listed));
+    co_return co_await within(world_.clock.loop(), listening_, kListMax, std::move(listed));
   } catch (const Error& error) {
     log_.warning("nodes not listed", {{"error", error.message}});
   }

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "cluster/state.h"
+#include "core/listening_clock.h"
 #include "core/log.h"
 #include "core/scope.h"
 #include "provider/node_provider.h"
@@ -13,8 +14,8 @@ namespace rubato::head {
 
 class Machines {
  public:
-  // `tell`: what came of a call, for the journal.
-  Machines(World& world, provider::NodeProvider& provider, Endpoint head, Log log,
+  // `tell`: what came of a call, for the journal. Calls have so much of `listening`'s time; it outlives this.
+  Machines(World& world, provider::NodeProvider& provider, Endpoint head, Log log, ListeningClock& listening,
            std::function<void(cluster::Event)> tell);
 
   // Starts the calls that are due: create for requested nodes, remove for removing ones.
@@ -40,6 +41,7 @@ class Machines {
     cluster::LaunchFailure code = cluster::LaunchFailure::kOther;
   };
   Task<Outcome> made(provider::NodeOrder order);
+  // `deadline` is of the listening time.
   Task<bool> given_up(NodeId node, Instant deadline);  // true: it is not wanted any more; false: the deadline has come
   Task<void> remove_stray(NodeId node);
   Task<void> remove_for_good(NodeId node);
@@ -51,6 +53,7 @@ class Machines {
   provider::NodeProvider& provider_;
   Endpoint head_;
   Log log_;
+  ListeningClock& listening_;
   std::function<void(cluster::Event)> tell_;
   std::set<NodeId> creating_, removing_, refreshing_;  // calls under way
   // Told, and not yet in the state: no reason to call again.

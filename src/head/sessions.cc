@@ -13,8 +13,13 @@ constexpr Duration kGreetingMax = 5s;
 constexpr Duration kDeliveryQuietMax = 60s;
 }  // namespace
 
-Sessions::Sessions(World& world, SessionHost& host, Log log, Duration heartbeat)
-    : world_(world), host_(host), log_(std::move(log)), heartbeat_(heartbeat), scope_(world.clock.loop()) {}
+Sessions::Sessions(World& world, SessionHost& host, Log log, Duration heartbeat, ListeningClock& listening)
+    : world_(world),
+      host_(host),
+      log_(std::move(log)),
+      heartbeat_(heartbeat),
+      listening_(listening),
+      scope_(world.clock.loop()) {}
 
 Task<void> Sessions::serve(Listener& listener, uint64_t epoch) {
   while (true) {
@@ -24,8 +29,7 @@ Task<void> Sessions::serve(Listener& listener, uint64_t epoch) {
 }
 
 Task<std::optional<Hello>> Sessions::greet(Connection& connection, uint64_t epoch) {
-  const Instant deadline = world_.clock.now() + kGreetingMax;
-  const auto answered = co_await with_deadline(world_.clock.loop(), deadline, connection.receive());
+  const auto answered = co_await within(world_.clock.loop(), listening_, kGreetingMax, connection.receive());
   if (!answered || !*answered) co_return std::nullopt;
   ToHead message = decode_to_head(**answered, world_.clock.now());
   if (const auto* delivery = std::get_if<Delivery>(&message)) co_await take_delivery(connection, delivery->node, epoch);
@@ -100,8 +104,7 @@ Task<void> Sessions::take_delivery(Connection& connection, NodeId node, uint64_t
   connection.send(encode(ToAgent(welcome)));
   bool more = true;
   while (more) {
-    const Instant deadline = world_.clock.now() + kDeliveryQuietMax;
-    const auto received = co_await with_deadline(world_.clock.loop(), deadline, connection.receive());
+    const auto received = co_await within(world_.clock.loop(), listening_, kDeliveryQuietMax, connection.receive());
     const auto newest = deliveries_.find(node);
     const bool current = newest != deliveries_.end() && newest->second == &connection;
     if (!current) co_return;
@@ -141,8 +144,7 @@ Task<bool> Sessions::take_delivered(Connection& connection, const NodeId& node, 
 
 Task<bool> Sessions::listen_to(const NodeId& node, Session& session) {
   while (true) {
-    const Instant deadline = world_.clock.now() + heartbeat_;
-    const auto received = co_await with_deadline(world_.clock.loop(), deadline, session.connection->receive());
+    const auto received = co_await within(world_.clock.loop(), listening_, heartbeat_, session.connection->receive());
     if (!received) co_return false;
     if (!*received) co_return session.connection->ended() == Connection::End::kClosed;
     // What comes late on a connection that was replaced would undo what the new one has told.
@@ -159,7 +161,9 @@ bool Sessions::is_current(const NodeId& node, const Session& session) const {
 
 void Sessions::handle(const NodeId& node, Session& session, const ToHead& message) {
   if (const auto* beat = std::get_if<NodeBeat>(&message)) {
-    session.acted = beat->orders;
+    if (session.asked == 0 || beat->orders < session.asked) return;
+    session.asked = 0;
+    host_.caught_up(node);
   } else if (const auto* reports = std::get_if<Reports>(&message)) {
     host_.reported(node, reports->errands);
   } else if (const auto* lines = std::get_if<LogLines>(&message)) {
@@ -180,6 +184,18 @@ void Sessions::send_orders(const NodeId& node) {
   Orders orders = host_.orders(node);
   orders.revision = ++it->second->revision;
   it->second->connection->send(encode(ToAgent(std::move(orders))));
+}
+
+void Sessions::ask_again() {
+  for (const auto& [node, session] : sessions_) {
+    send_orders(node);
+    session->asked = session->revision;
+  }
+}
+
+bool Sessions::asked(const NodeId& node) const {
+  const auto it = sessions_.find(node);
+  return it != sessions_.end() && it->second->asked != 0;
 }
 
 void Sessions::dismiss(const NodeId& node, const std::string& reason, bool refused) {

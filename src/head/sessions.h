@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "cluster/state.h"
+#include "core/listening_clock.h"
 #include "core/log.h"
 #include "core/scope.h"
 #include "elastic/node_wire.h"
@@ -23,6 +24,8 @@ class SessionHost {
   // Sends it its orders, now or once they are durable.
   virtual void connected(const elastic::Hello& hello) = 0;
   virtual void reported(const NodeId& node, std::vector<elastic::ErrandReport> errands) = 0;
+  // All that it had sent when ask_again() was called has been handled.
+  virtual void caught_up(const NodeId& node) = 0;
   virtual void leaving(const NodeId& node, const elastic::Leaving& words) = 0;
   virtual void disconnected(const NodeId& node, bool closed) = 0;
   virtual elastic::Orders orders(const NodeId& node) = 0;
@@ -39,13 +42,17 @@ class SessionHost {
 
 class Sessions {
  public:
-  Sessions(World& world, SessionHost& host, Log log, Duration heartbeat);
+  // Silence counts in `listening`'s time, which outlives this.
+  Sessions(World& world, SessionHost& host, Log log, Duration heartbeat, ListeningClock& listening);
 
   // Admits agents from this listener until cancelled. `epoch` is this head's.
   Task<void> serve(Listener& listener, uint64_t epoch);
 
   // Sends the node what it should do now, if it is connected.
   void send_orders(const NodeId& node);
+  // Sends everybody its orders again: who answers has been heard, with all that it said before.
+  void ask_again();
+  bool asked(const NodeId& node) const;  // and has not answered
   void dismiss(const NodeId& node, const std::string& reason, bool refused);
   bool connected(const NodeId& node) const { return sessions_.contains(node); }
   size_t size() const { return sessions_.size(); }
@@ -55,7 +62,7 @@ class Sessions {
     std::unique_ptr<Connection> connection;
     AgentId agent;
     uint64_t revision = 0;
-    uint64_t acted = 0;  // the revision that the agent has acted on
+    uint64_t asked = 0;  // by ask_again(): the revision that it is to act on; 0: it has
   };
 
   Task<void> attend(std::unique_ptr<Connection> connection, uint64_t epoch);
@@ -71,6 +78,7 @@ class Sessions {
   SessionHost& host_;
   Log log_;
   Duration heartbeat_;
+  ListeningClock& listening_;
   std::map<NodeId, std::shared_ptr<Session>> sessions_;
   std::map<NodeId, Connection*> deliveries_;  // the newest of each node: two would mix their bytes
   Scope scope_;

@@ -98,6 +98,7 @@ void ErrandRunner::follow() {
 // The last line is in: what is to be said about dropped ones is said now.
 void ErrandRunner::settle_log() {
   if (!group_ || std::exchange(settled_, true)) return;
+  if (group_->workers.finished()) finished_ = started_;
   log_.settle();
   log_.finish_outputs();
   for (const int rank : group_->workers.forced()) forced_.push_back(fmt::format("rank {}", rank));
@@ -222,6 +223,7 @@ void ErrandRunner::start_workers() {
   group_.reset();
   started_ = errand_.generation;
   settled_ = false;
+  finished_ = 0;
   no_start_.reset();
   try {
     // AdaptDL makes files in its folder, but not the folder.
@@ -258,6 +260,9 @@ ErrandReport ErrandRunner::report() {
   report.generation = errand_.generation;
   report.problem = leaving_.empty() ? problem_ : leaving_;
   report.forced = forced_;
+  report.succeeded = finished_;
+  // Nobody starts the next generation before the last lines of one that is done are out: it ends the job.
+  if (finished_ != 0 && !log_.all_sent() && errand_.phase != Phase::kRunning) return report;
   switch (errand_.phase) {
     case Phase::kGathering:
       if (port_ && idle() && leaving_.empty()) {
@@ -288,7 +293,8 @@ ErrandReport ErrandRunner::running_report(ErrandReport report) {
     case State::kRunning:
       break;
     case State::kSucceeded:
-      report.state = ErrandState::kSucceeded;
+      // Who was told to stop and ended with 0 has saved; that is no end of its work.
+      if (finished_ == started_) report.state = ErrandState::kSucceeded;
       break;
     case State::kFailed:
       report.state = ErrandState::kFailed;

@@ -98,6 +98,7 @@ class ErrandRunner {
   std::string told_;  // the last problem that the log was told
   std::unique_ptr<PortLease> port_;
   Generation started_ = 0;                    // the newest generation that was tried
+  Generation finished_ = 0;                   // the same, if its workers all ended well by themselves
   std::optional<elastic::Failure> no_start_;  // of that generation
   std::vector<std::string> forced_;
   std::map<int, std::deque<std::string>> last_words_;  // on standard error, by rank: why a worker ended

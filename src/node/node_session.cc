@@ -113,6 +113,7 @@ Task<bool> NodeAgent::greet(Connection& connection) {
 
 Task<void> NodeAgent::session(Connection& connection) {
   connection_ = &connection;
+  revision_ = 0;  // this head counts anew
   PackageStore::Ask ask = [&connection](const PackageWanted& wanted) {
     const ToHead message = wanted;
     connection.send(encode(message));

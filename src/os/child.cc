@@ -82,6 +82,7 @@ ChildProcess::~ChildProcess() {
 }
 
 void ChildProcess::signal_group(int signal) {
+  if (signal == 0) look_for_end();
   if (!status_) ::kill(-pid_, signal);
 }
 

@@ -160,7 +160,8 @@ std::optional<Placer::Draft> Placer::mend(const Job& job) {
     return draft;
   }
   for (const Seat& seat : job.seats) {
-    const WallTime deadline = later(job.since, patience(job, seat.node));
+    // Nobody was late while nobody listened.
+    const WallTime deadline = later(std::max(job.since, observed_.listening_since), patience(job, seat.node));
     if (observed_.of(job.id, seat.node, job.generation)) continue;
     if (now_ >= deadline) {
       draft.shunned.push_back(seat.node);
@@ -317,6 +318,7 @@ std::vector<const Job*> Placer::donors(const Job& job) const {
     const Job& other = state_.jobs.at(id);
     if (other.phase != JobPhase::kRunning || !other.done.empty() || drafts_.contains(id) || unseated_.contains(id))
       continue;
+    if (observed_.finishing.contains(id)) continue;
     if (other.spec.priority <= job.spec.priority && other.workers() > other.spec.workers_min) donors.push_back(&other);
   }
   std::ranges::sort(
@@ -406,6 +408,7 @@ void Placer::hold(const Job& job, const Reasons& reasons, uint64_t digest) {
 bool Placer::may_grow(const Job& job) {
   if (drafts_.contains(job.id)) return true;
   if (job.phase != JobPhase::kRunning || !job.done.empty() || job.failure_pending) return false;
+  if (observed_.finishing.contains(job.id)) return false;
   const WallTime at = std::max(
       {later(state_.last_join, kJoinsSettle), later(job.since, kJoinsSettle), later(job.rescaled, kGrowEvery)});
   if (now_ >= at) return true;

@@ -10,6 +10,7 @@
 
 #include "cluster/state_testing.h"
 #include "core/random.h"
+#include "reconcile/autoscale.h"
 #include "reconcile/decide.h"
 #include "reconcile/observe.h"
 #include "reconcile/orders.h"
@@ -25,6 +26,7 @@ class FakeAgent {
     elastic::Errand asked;
     elastic::ErrandState state = elastic::ErrandState::kPreparing;
     Generation live_generation = 0;
+    Generation finished = 0;  // the last generation, if its workers ended well by themselves
     int live = 0;
     std::vector<elastic::Failure> failures;
     std::vector<std::string> forced;
@@ -60,6 +62,7 @@ class FakeAgent {
       part.state = part.asked.phase == elastic::Phase::kEnded ? ErrandState::kGone : ErrandState::kReady;
     } else if (!stop && part.state == ErrandState::kRunning && work_ends > 0) {
       part.live = 0;
+      if (work_ends == 1) part.finished = part.live_generation;
       part.state = work_ends == 1 ? ErrandState::kSucceeded : ErrandState::kFailed;
       if (work_ends == 2) {
         elastic::Failure failure;
@@ -86,6 +89,7 @@ class FakeAgent {
       if (part.state == elastic::ErrandState::kReady) report.port = 5000;
       if (part.state == elastic::ErrandState::kFailed) report.failures = part.failures;
       report.forced = part.forced;
+      report.succeeded = part.finished;
       all.push_back(std::move(report));
     }
     return all;
@@ -106,6 +110,7 @@ class FakeAgent {
     EXPECT_EQ(part.live, 0);
     part.live = errand.workers;
     part.live_generation = errand.generation;
+    part.finished = 0;
     part.state = ErrandState::kRunning;
     part.forced.clear();
   }
@@ -147,6 +152,7 @@ class FakeCluster {
       const Decision more = decide(again, observed, {}, now);
       ASSERT_TRUE(more.records.empty()) << "seed " << seed_ << ": decided again: " << describe(more.records[0].event);
       ASSERT_EQ(more.wake.at, wake.at);
+      expect_plan_is_fresh();
     }
     if (decision.records.empty()) return;
     for (auto& [node, agent] : agents) {
@@ -194,6 +200,9 @@ class FakeCluster {
   void restart_head(State recovered) {
     state = std::move(recovered);
     observed = {};
+    for (const auto& [id, node] : state.nodes) {
+      if (node.phase == NodePhase::kUp || node.phase == NodePhase::kDraining) observed.unheard.insert(id);
+    }
     happen({HeadStarted{state.epoch + 1, "test", 1}});
     for (auto& [node, agent] : agents) {
       agent.inbox.clear();
@@ -207,6 +216,19 @@ class FakeCluster {
     State state;
     for (size_t i = 0; i < journal.size(); ++i) apply(state, decode(i + 1, journal[i]));
     return state;
+  }
+
+  // Demand that could be met has a decision or a reason, without anything else happening: what the autoscaler remembers
+  // to have answered is what it would answer now.
+  void expect_plan_is_fresh() const {
+    const State::Scaled& memory = state.scaled;
+    const bool due = memory.seen != memory.changes || (memory.due && now >= *memory.due);
+    if (due || any_unheard(state, observed)) return;
+    Wake unused;
+    for (const Event& event : advance_scale(state, now, unused)) {
+      ASSERT_FALSE(std::holds_alternative<NodeRequested>(event))
+          << "seed " << seed_ << ": not asked for, though nothing stands against it: " << describe(event);
+    }
   }
 
  private:
@@ -281,6 +303,7 @@ class FakeCluster {
         choices.emplace_back([this, node, one] {
           const std::vector<elastic::ErrandReport> reports = one->outbox.front();
           one->outbox.pop_front();
+          observed.unheard.erase(node);
           happen(observe(state, observed, node, reports));
         });
       }

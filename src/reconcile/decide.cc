@@ -39,12 +39,14 @@ Decision decide(cluster::State& state, const cluster::Observed& observed, std::v
     CHECK(round < kRoundsMax);
     decision.wake = {};
     const size_t before = decision.records.size();
-    commit(state, advance_nodes(state, now, decision.wake), now, decision);
+    commit(state, advance_nodes(state, observed, now, decision.wake), now, decision);
     commit(state, advance_jobs(state, observed, now, decision.wake), now, decision);
-    commit(state, policy::place(state, observed, now, decision.wake), now, decision);
+    // What is free, and who needs it, is known when all have been heard: seats are given, and nodes made, only then.
+    const bool know_all = !cluster::any_unheard(state, observed);
+    if (know_all) commit(state, policy::place(state, observed, now, decision.wake), now, decision);
     if (decision.records.size() > before) continue;
     // What jobs could not get is known now.
-    commit(state, advance_scale_when_due(state, now, decision.wake), now, decision);
+    if (know_all) commit(state, advance_scale_when_due(state, now, decision.wake), now, decision);
     if (decision.records.size() == before) return decision;
   }
 }

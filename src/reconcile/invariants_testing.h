@@ -77,6 +77,19 @@ inline void check_started(const State& before, const State& after, const Observe
   EXPECT_EQ(next, job.workers());
 }
 
+// Who has ended well everywhere, whether the head has heard it or not, is not run again.
+inline void check_not_finished(const FakeCluster& cluster, const Job& before) {
+  if (before.ran == 0) return;
+  bool finished = true;
+  for (const NodeId& node : before.unfinished) {
+    const auto agent = cluster.agents.find(node);
+    if (agent == cluster.agents.end()) return;
+    const auto part = agent->second.parts.find(before.id);
+    finished = finished && part != agent->second.parts.end() && part->second.finished == before.ran;
+  }
+  EXPECT_FALSE(finished) << before.id.value << " had ended well, and is run again";
+}
+
 inline void check_record(const FakeCluster& cluster, const State& before, const State& after, const Record& record) {
   EXPECT_TRUE(after.index == index_of(after)) << "what apply() keeps is what follows from the state";
   const std::optional<JobId> id = job_of(record.event);
@@ -90,6 +103,8 @@ inline void check_record(const FakeCluster& cluster, const State& before, const 
   if (const auto* placed = std::get_if<JobPlaced>(&record.event)) check_placed(before, after, *placed);
   if (const auto* started = std::get_if<JobStarted>(&record.event))
     check_started(before, after, cluster.observed, *started);
+  if (const auto* started = std::get_if<JobStarted>(&record.event))
+    check_not_finished(cluster, before.jobs.at(started->job));
   if (const auto* charged = std::get_if<RestartCharged>(&record.event)) {
     EXPECT_TRUE(before.jobs.at(charged->job).failure_pending) << "nothing failed";
     EXPECT_FALSE(before.jobs.at(charged->job).lost_since_failure) << "a lost node costs nothing";

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "elastic/restart.h"
 #include "policy/place.h"
 
@@ -69,7 +71,8 @@ std::optional<Event> give_up(const Observed& observed, const Job& job, WallTime 
   for (const Seat& seat : job.seats) {
     const std::string* problem = observed.problem_of(job.id, seat.node);
     if (!problem || observed.of(job.id, seat.node, job.generation)) continue;
-    const WallTime deadline = later(job.since, policy::patience(job, seat.node) + kAfterPlacement);
+    const WallTime asked = std::max(job.since, observed.listening_since);
+    const WallTime deadline = later(asked, policy::patience(job, seat.node) + kAfterPlacement);
     if (now >= deadline) return JobStopping{job.id, true, fmt::format("node {}: {}", seat.node.value, *problem)};
     wake.by(deadline);
   }
@@ -104,11 +107,14 @@ std::optional<Event> advance_gathering(const State& state, const Observed& obser
 
 std::optional<Event> advance_job(const State& state, const Observed& observed, const Job& job, WallTime now,
                                  Wake& wake) {
+  if (job.finished()) return JobEnded{job.id, JobResult::kSucceeded, ""};
   if (job.phase == JobPhase::kStopping) {
     if (!job.leaving.empty()) return std::nullopt;
     return JobEnded{job.id, job.stop_failed ? JobResult::kFailed : JobResult::kStopped, job.reason};
   }
   if (state.shutting_down) return JobStopping{job.id, false, "the cluster is shutting down"};
+  // It may have ended well, or in time, and its nodes are about to say so.
+  if (cluster::is_unheard(state, observed, job) || observed.finishing.contains(job.id)) return std::nullopt;
   if (job.spec.timeout > 0s && job.started != WallTime{}) {
     const WallTime deadline = later(job.started, job.spec.timeout);
     if (now >= deadline)

@@ -59,14 +59,15 @@ std::optional<Event> update(const State& state, const Node& node) {
 }
 
 // The steps that a single node takes whatever is wanted.
-std::optional<Event> advance_node(const State& state, const Node& node, WallTime now, Wake& wake) {
+std::optional<Event> advance_node(const State& state, const cluster::Observed& observed, const Node& node, WallTime now,
+                                  Wake& wake) {
   if (node.phase == NodePhase::kLost) return NodeRemoving{node.id, node.reason};
   if (node.phase == NodePhase::kDraining && is_idle(state, node.id)) {
     if (!node.update || state.shutting_down) return NodeRemoving{node.id, node.reason};
     return NodeUpdating{node.id, wanted_runtime(state, node), node.reason};
   }
   if (node.phase == NodePhase::kStarting) {
-    const WallTime deadline = later(node.since, kJoinMax);
+    const WallTime deadline = std::max(later(node.since, kJoinMax), later(observed.listening_since, kRejoinMax));
     if (now >= deadline)
       return NodeLost{node.id, fmt::format("its agent did not join within {}", format_duration(kJoinMax))};
     wake.by(deadline);
@@ -177,12 +178,12 @@ int to_update(const State& state, const ClusterSpec& next, const NodeType& type)
 
 }  // namespace
 
-std::vector<Event> advance_nodes(const State& state, WallTime now, Wake& wake) {
+std::vector<Event> advance_nodes(const State& state, const cluster::Observed& observed, WallTime now, Wake& wake) {
   std::vector<Event> events;
   std::set<NodeId> touched;
   const std::vector<const Node*> nodes = to_look_at(state);
   for (const Node* node : nodes) {
-    if (std::optional<Event> event = advance_node(state, *node, now, wake)) {
+    if (std::optional<Event> event = advance_node(state, observed, *node, now, wake)) {
       events.push_back(std::move(*event));
       touched.insert(node->id);
     }

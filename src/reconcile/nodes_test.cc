@@ -8,7 +8,7 @@
 namespace rubato::reconcile {
 namespace {
 
-std::vector<std::string> advance(History& history, Wake* wake = nullptr) {
+std::vector<std::string> advance(History& history, Wake* wake = nullptr, const Observed& observed = {}) {
   Wake own;
   std::vector<std::string> texts;
   const auto take = [&](const std::vector<Event>& events) {
@@ -17,7 +17,7 @@ std::vector<std::string> advance(History& history, Wake* wake = nullptr) {
       history.add(event);
     }
   };
-  take(advance_nodes(history.state, history.now, wake ? *wake : own));
+  take(advance_nodes(history.state, observed, history.now, wake ? *wake : own));
   take(advance_scale(history.state, history.now, wake ? *wake : own));
   std::erase_if(texts,
                 [](const std::string& text) { return text.find("no node for") == 0 || text.find("all demand") == 0; });

@@ -19,17 +19,24 @@ namespace {
 void observe_seat(const Job& job, const NodeId& node, const ErrandReport& report, std::vector<Event>& events) {
   const bool running = job.phase == JobPhase::kRunning && report.generation == job.generation;
   const bool last = cluster::gathering(job.phase) && job.failure_pending && report.generation + 1 == job.generation;
-  if (report.state == ErrandState::kSucceeded && running && !job.done.contains(node)) {
-    events.push_back(SeatDone{job.id, report.generation, node});
-  }
   if (report.state == ErrandState::kFailed && (running || last) && !job.failed.contains(node)) {
     events.push_back(SeatFailed{job.id, report.generation, node, report.failures});
   }
 }
 
-}  // namespace
-
-namespace {
+// Whatever was asked of it since: that these workers ended well stays true. False: their last lines are on the way.
+bool observe_end(const Job& job, const NodeId& node, const ErrandReport& report, std::vector<Event>& events) {
+  const bool now = report.state == ErrandState::kSucceeded;
+  const Generation generation = now ? report.generation : report.succeeded;
+  if (generation == 0) return true;
+  const bool of_this = job.phase == JobPhase::kRunning && generation == job.generation && job.seat_on(node) &&
+                       !job.done.contains(node);
+  const bool of_last = generation == job.ran && job.unfinished.contains(node);
+  if (!of_this && !of_last) return true;
+  if (report.state == ErrandState::kRunning || report.state == ErrandState::kPreparing) return false;
+  events.push_back(SeatDone{job.id, generation, node});
+  return true;
+}
 
 template <class Value>
 void forget_node(std::map<JobId, std::map<NodeId, Value>>& by_job, const NodeId& node) {
@@ -44,6 +51,10 @@ void forget_node(std::map<JobId, std::map<NodeId, Value>>& by_job, const NodeId&
 void forget(Observed& observed, const NodeId& node) {
   forget_node(observed.ready, node);
   forget_node(observed.problems, node);
+  for (auto it = observed.finishing.begin(); it != observed.finishing.end();) {
+    it->second.erase(node);
+    it = it->second.empty() ? observed.finishing.erase(it) : std::next(it);
+  }
 }
 
 std::vector<Event> observe(const State& state, Observed& observed, const NodeId& node,
@@ -65,6 +76,7 @@ std::vector<Event> observe(const State& state, Observed& observed, const NodeId&
     if (report->state == ErrandState::kPreparing && !report->problem.empty())
       observed.problems[id][node] = report->problem;
     if (report->state == ErrandState::kReady) observed.ready[id][node] = {report->generation, report->port};
+    if (!observe_end(job, node, *report, events)) observed.finishing[id].insert(node);
     if (job.seat_on(node)) observe_seat(job, node, *report, events);
     if (!report->forced.empty() && report->generation == job.generation && report->state == ErrandState::kReady &&
         !was_ready.contains(id)) {

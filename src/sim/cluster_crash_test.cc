@@ -141,6 +141,7 @@ class Chaos {
       model.start_delay = 200ms + Duration(static_cast<int64_t>(random.below(500'000'000)));
       model.runs = 5s + Duration(static_cast<int64_t>(random.below(20'000'000'000)));
       if (random.chance(0.05)) model.crash_after = Duration(static_cast<int64_t>(random.below(5'000'000'000)));
+      if (random.chance(0.3)) model.sigterm_delay = Duration(static_cast<int64_t>(random.below(4'000'000'000)));
       if (random.chance(0.1)) model.sigterm_delay = std::nullopt;
       return model;
     };
@@ -160,7 +161,8 @@ class Chaos {
       strike();
     }
     cluster_.sim.simulator.run_for(2s);
-    if (!cluster_.head_program().running()) cluster_.start_head();
+    cluster_.sim.machine(1).thaw();
+    revive();
     heal();
   }
 
@@ -177,12 +179,22 @@ class Chaos {
   }
 
   void strike() {
-    const uint64_t kind = random_.below(9);
+    const uint64_t kind = random_.below(12);
+    if (kind == 9 || kind == 10) {
+      SimProgram& head = cluster_.head_program();
+      if (head.running()) head.stop();
+      later(20s, [&head] { head.resume(); });
+      return;
+    }
+    if (kind == 11) {
+      SimMachine& machine = cluster_.sim.machine(1);
+      machine.freeze();
+      later(20s, [&machine] { machine.thaw(); });
+      return;
+    }
     if (kind <= 1 && cluster_.head_program().running()) {
       cluster_.kill_head();
-      later(6s, [this] {
-        if (!cluster_.head_program().running()) cluster_.start_head();
-      });
+      later(25s, [this] { revive(); });
       return;
     }
     if (kind == 2) cluster_.text = ClusterSim::cluster_text(3 + static_cast<int>(random_.below(3)));
@@ -213,6 +225,9 @@ class Chaos {
         if (agent.running()) agent.resume();
       });
     }
+  }
+  void revive() {
+    if (!cluster_.head_program().running() && !cluster_.sim.machine(1).frozen()) cluster_.start_head();
   }
   void heal() { cluster_.sim.network.heal(); }
 

@@ -77,9 +77,10 @@ void LocalLoop::wake() {
   aim();
 }
 
-void LocalLoop::release() {
+void LocalLoop::release(bool timers_first) {
   CHECK(holds_ > 0);
   if (--holds_ > 0) return;
+  if (timers_first) fire_due(now());
   while (Waiter* waiter = waiting_.pop()) simulator_.make_ready(*waiter);
   aim();
 }

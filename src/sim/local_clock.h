@@ -46,7 +46,8 @@ class LocalLoop final : public Scheduler, public Clock {
   void arm(Timed& timed, Instant at) override;
 
   void hold() { ++holds_; }
-  void release();
+  // Whether it sees its overdue timers or its messages first when it wakes up is up to its kernel.
+  void release(bool timers_first = false);
   bool held() const { return holds_ > 0; }
 
   void aim();  // after the clock's rate changed

@@ -73,7 +73,7 @@ void SimMachine::thaw() {
   // Connections and workers hear that the world is back before their overdue timers tell them that it is gone.
   network_.changed(node_.id);
   kernel_.release();
-  for (const auto& program : programs_) program->loop().release();
+  for (const auto& program : programs_) program->loop().release(simulator_.random().chance(0.5));
 }
 
 void SimMachine::set_clock_rate(int64_t ppb) {

@@ -72,7 +72,7 @@ void SimProgram::stop() {
 void SimProgram::resume() {
   if (!std::exchange(stopped_, false)) return;
   host_.simulator.record(EventKind::kProgram, host_.node.id, 4);
-  loop_.release();
+  loop_.release(host_.simulator.random().chance(0.5));
 }
 
 }  // namespace rubato::sim

@@ -33,6 +33,7 @@ struct Instance {
   std::optional<Instant> ended;
   bool reclaimed = false;
   bool crashed = false;
+  bool hurt = false;  // something was done to it: nobody is surprised when it is given up
   int machine = 0;
   sim::SimProgram* agent = nullptr;
   std::string runtime;    // what was put on it last

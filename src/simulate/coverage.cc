@@ -11,6 +11,7 @@ constexpr std::string_view kFaults[] = {
     "fault.agent_crash"sv, "fault.clock_back"sv, "fault.clock_forward"sv,  "fault.disk_full"sv,
     "fault.freeze"sv,      "fault.head_crash"sv, "fault.head_disk_full"sv, "fault.head_partition"sv,
     "fault.node_crash"sv,  "fault.partition"sv,  "fault.stock_out"sv,      "fault.throttling"sv,
+    "fault.agent_pause"sv, "fault.head_pause"sv, "fault.head_freeze"sv,    "fault.crash_after_failure"sv,
 };
 
 constexpr std::string_view kCloud[] = {

@@ -30,12 +30,15 @@ void FaultPlan::begin() {
   });
   pace(faults.agent_crash, [this] { crash_agent(); });
   pace(faults.node_crash, [this] {
-    const Instance* node = some_node();
+    const Instance* node = hurt(some_node());
     if (!node) return;
     note("fault.node_crash", fmt::format("{} loses power", node->node.value));
     run_.cloud_.crash(node->node);
   });
   pace(faults.freeze, [this, &faults] { freeze(faults.freeze.lasts); });
+  pace(faults.head_pause, [this, &faults] { pause_head(faults.head_pause.lasts); });
+  pace(faults.agent_pause, [this, &faults] { pause_agent(faults.agent_pause.lasts); });
+  pace(faults.head_freeze, [this, &faults] { freeze_head(faults.head_freeze.lasts); });
   pace(faults.clock_jump, [this] { jump_clock(); });
   pace(faults.disk_full, [this, &faults] { fill_disk(faults.disk_full.lasts); });
   pace(faults.head_disk_full, [this, &faults] { fill_head_disk(faults.head_disk_full.lasts); });
@@ -109,7 +112,7 @@ void FaultPlan::stock_out(const Faults::StockOut& fault) {
 }
 
 void FaultPlan::partition(Duration lasts) {
-  const Instance* node = some_node();
+  const Instance* node = hurt(some_node());
   if (!node) return;
   note("fault.partition", fmt::format("{} is cut off for {}", node->node.value, format_duration(lasts)));
   const auto cut = run_.sim_.network.isolate(run_.cloud_.machine_of(*node).node());
@@ -119,7 +122,9 @@ void FaultPlan::partition(Duration lasts) {
 void FaultPlan::head_partition(Duration lasts) {
   std::vector<sim::NodeId> half;
   for (const auto& [node, instance] : run_.cloud_.live()) {
-    if (instance->machine != 0 && random_.chance(0.5)) half.push_back(run_.sim_.machine(instance->machine).node());
+    if (instance->machine == 0 || !random_.chance(0.5)) continue;
+    half.push_back(run_.sim_.machine(instance->machine).node());
+    hurt(instance.get());
   }
   if (half.empty()) return;
   note("fault.head_partition",
@@ -130,19 +135,75 @@ void FaultPlan::head_partition(Duration lasts) {
 }
 
 void FaultPlan::crash_agent() {
-  const Instance* node = some_node();
+  const Instance* node = hurt(some_node());
   if (!node) return;
   note("fault.agent_crash", fmt::format("the agent of {} is killed", node->node.value));
   node->agent->kill();
 }
 
 void FaultPlan::freeze(Duration lasts) {
-  const Instance* node = some_node();
+  const Instance* node = hurt(some_node());
   if (!node) return;
   note("fault.freeze", fmt::format("{} stands still for {}", node->node.value, format_duration(lasts)));
   SimMachine& machine = run_.cloud_.machine_of(*node);
   machine.freeze();
   for_a_while(lasts, [&machine] { machine.thaw(); });
+}
+
+Instance* FaultPlan::hurt(Instance* node) {
+  if (node) node->hurt = true;
+  return node;
+}
+
+void FaultPlan::pause_head(Duration lasts) {
+  sim::SimProgram* head = run_.head_program_;
+  if (!head || !head->running()) return;
+  note("fault.head_pause", fmt::format("the head is stopped for {}", format_duration(lasts)));
+  head->stop();
+  for_a_while(lasts, [head] { head->resume(); });
+}
+
+void FaultPlan::freeze_head(Duration lasts) {
+  SimMachine& machine = run_.sim_.machine(1);
+  if (!run_.head_up() || machine.frozen()) return;
+  note("fault.head_freeze", fmt::format("the head's machine stands still for {}", format_duration(lasts)));
+  machine.freeze();
+  for_a_while(lasts, [&machine] { machine.thaw(); });
+}
+
+// One that is stopped for less than a heartbeat is not missed by anybody.
+void FaultPlan::pause_agent(Duration lasts) {
+  Instance* node = some_node();
+  if (!node) return;
+  if (lasts >= run_.scenario_.head.heartbeat / 2) hurt(node);
+  note("fault.agent_pause", fmt::format("the agent of {} is stopped for {}", node->node.value, format_duration(lasts)));
+  sim::SimProgram* agent = node->agent;
+  agent->stop();
+  for_a_while(lasts, [agent] { agent->resume(); });
+}
+
+void FaultPlan::head_starts() {
+  const Faults& faults = run_.scenario_.faults;
+  if (faults.pause_new_head == 0 || run_.over_ || !random_.chance(faults.pause_new_head)) return;
+  simulator_.at(run_.sim_.now() + seconds(random_.unit()), [this] {
+    if (!run_.over_) pause_head(run_.scenario_.faults.head_pause.lasts);
+  });
+}
+
+void FaultPlan::worker_failed(const sim::WorkerRecord& worker) {
+  const Faults& faults = run_.scenario_.faults;
+  if (faults.crash_after_failure == 0 || run_.over_ || !random_.chance(faults.crash_after_failure)) return;
+  simulator_.at(run_.sim_.now() + seconds(random_.unit()), [this, machine = worker.machine] {
+    if (run_.over_) return;
+    for (const auto& [node, instance] : run_.cloud_.live()) {
+      const bool other = instance->machine != 0 && run_.sim_.machine(instance->machine).node() != machine;
+      if (!other || !instance->agent || !instance->agent->running() || !run_.busy(*instance)) continue;
+      note("fault.crash_after_failure", fmt::format("the agent of {} is killed after a failure", node.value));
+      hurt(instance.get());
+      instance->agent->kill();
+      return;
+    }
+  });
 }
 
 void FaultPlan::jump_clock() {
@@ -156,7 +217,7 @@ void FaultPlan::jump_clock() {
 }
 
 void FaultPlan::fill_disk(Duration lasts) {
-  const Instance* node = some_node();
+  const Instance* node = hurt(some_node());
   if (!node) return;
   note("fault.disk_full", fmt::format("the disk of {} is full for {}", node->node.value, format_duration(lasts)));
   SimMachine& machine = run_.cloud_.machine_of(*node);

@@ -15,6 +15,9 @@ class FaultPlan {
   void begin();
   void calm();  // everything that lasts ends now
 
+  void head_starts();                                    // it may be stopped in its first second
+  void worker_failed(const sim::WorkerRecord& worker);  // an agent may be killed in the second after it
+
  private:
   void pace(const Pace& pace, std::function<void()> strike);
   void again(const Pace& pace, const std::function<void()>& strike);
@@ -26,6 +29,10 @@ class FaultPlan {
   void head_partition(Duration lasts);
   void crash_agent();
   void freeze(Duration lasts);
+  void pause_head(Duration lasts);
+  void pause_agent(Duration lasts);
+  void freeze_head(Duration lasts);
+  Instance* hurt(Instance* node);  // nobody is surprised when it is given up
   void jump_clock();
   void fill_disk(Duration lasts);
   void fill_head_disk(Duration lasts);

@@ -153,7 +153,7 @@ Task<bool> LightAgent::session(Connection& connection) {
   hello.info.address = connection.local_address();
   hello.resources = settings_.resources;
   hello.head_epoch = head_epoch_;
-  for (const auto& [job, part] : parts_) hello.errands.push_back(part.report);
+  hello.errands = reports();
   const elastic::ToHead greeting = std::move(hello);
   connection.send(encode(greeting, world_.clock.now()));
   while (true) {
@@ -210,6 +210,7 @@ void LightAgent::follow(Part& part) {
     part.report.generation = errand.generation;
     part.report.state = ErrandState::kRunning;
     part.workers_of = errand.generation;
+    part.finished = 0;
     scope_.spawn(later(errand.job, ++part.step, settings_.start_delay, &LightAgent::started));
     return;
   }
@@ -252,6 +253,7 @@ void LightAgent::started(Part& part) {
     mine.workers_of = 0;
     if (mine.report.state != ErrandState::kRunning) return;  // it is being stopped
     mine.report.state = well ? ErrandState::kSucceeded : ErrandState::kFailed;
+    if (well) mine.finished = generation;
     if (!well) {
       elastic::Failure failure;
       failure.host = world_.machine.hostname;
@@ -274,11 +276,18 @@ void LightAgent::stopped(Part& part) {
   if (part.errand.phase == Phase::kGathering) part.report.port = 29500;
 }
 
+std::vector<ErrandReport> LightAgent::reports() const {
+  std::vector<ErrandReport> list;
+  for (const auto& [job, part] : parts_) {
+    list.push_back(part.report);
+    list.back().succeeded = part.finished;
+  }
+  return list;
+}
+
 void LightAgent::report() {
   if (!connection_) return;
-  elastic::Reports reports;
-  for (const auto& [job, part] : parts_) reports.errands.push_back(part.report);
-  const elastic::ToHead message = std::move(reports);
+  const elastic::ToHead message = elastic::Reports{reports()};
   connection_->send(encode(message, world_.clock.now()));
 }
 

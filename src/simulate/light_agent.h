@@ -83,6 +83,7 @@ class LightAgent {
     elastic::Errand errand;
     elastic::ErrandReport report;
     Generation workers_of = 0;  // the generation whose workers are there; 0: none
+    Generation finished = 0;    // the last one, if its workers all ended well
     bool joined = false;
     uint64_t step = 0;  // what a timer was set for is old when this has changed
   };
@@ -94,6 +95,7 @@ class LightAgent {
   void started(Part& part);
   void stopped(Part& part);
   void report();
+  std::vector<elastic::ErrandReport> reports() const;
 
   sim::SimProgram& program_;
   World& world_;

@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include "core/error.h"
+#include "reconcile/autoscale.h"
 #include "simulate/fault_plan.h"
 
 namespace rubato::simulate {
@@ -109,6 +110,7 @@ Task<int> Run::head_main(SimProgram& self, Run& run) {
 }
 
 void Run::start_head() {
+  faults_->head_starts();
   head_program_ = &sim_.machine(1).start("head", [this](SimProgram& self) { return head_main(self, *this); });
 }
 
@@ -120,7 +122,7 @@ void Run::kill_head(Duration down) {
 
 // As systemd does.
 void Run::keep_head_up() {
-  if (head_program_->running() || sim_.now() < head_down_until_) return;
+  if (head_program_->running() || sim_.now() < head_down_until_ || sim_.machine(1).frozen()) return;
   if (head_down_until_ != Instant{}) {
     head_down_until_ = {};
     start_head();
@@ -139,6 +141,7 @@ void Run::plan_arrivals() {
 
 void Run::arrive(size_t number) {
   const JobId id = id_of(number);
+  numbers_[id] = number;
   progress_.add(id, jobs_[number]);
   meter_.submitted(id, jobs_[number].at);
   pending_.insert(number);
@@ -211,7 +214,8 @@ sim::WorkerModel Run::worker_model(const SpawnSpec&, const sim::WorkerRecord& wo
   const Progress::Run run =
       progress_.run_of(JobId{worker.run_id}, static_cast<Generation>(worker.generation), worker.world_size);
   model.runs = run.lasts;
-  model.sigterm_delay = 500ms;
+  const auto planned = numbers_.find(JobId{worker.run_id});
+  model.sigterm_delay = planned == numbers_.end() ? Duration(500ms) : jobs_[planned->second].ends_within;
   if (worker.rank == 0) model.crash_after = run.crashes_after;
   return model;
 }
@@ -220,6 +224,7 @@ void Run::credit_workers() {
   const std::vector<sim::WorkerRecord>& past = sim_.workers.past();
   for (; credited_ < past.size(); ++credited_) {
     const sim::WorkerRecord& worker = past[credited_];
+    if (worker.status && worker.status->code != 0) faults_->worker_failed(worker);
     using End = Progress::End;
     const bool well = worker.status && worker.status->ok();
     const bool told = worker.status && worker.status->signal == SIGTERM;
@@ -241,6 +246,7 @@ void Run::lose_one(const PlannedLoss& loss) {
   for (const auto& [node, instance] : cloud_.live()) {
     if (instance->type != loss.type || !instance->agent || !instance->agent->running()) continue;
     sim_.simulator.mark("history.node_loss");
+    instance->hurt = true;
     instance->agent->kill();  // the head notices at once, as it had when it wrote that the node is lost
     return;
   }
@@ -296,6 +302,22 @@ bool Run::shrunk() const {
   return cloud_.live().size() == state.nodes.size();
 }
 
+// Demand that could be met has a decision or a reason, without anything else happening: when the head believes that
+// nothing has changed since it last asked its autoscaler, the answer is still the same.
+void Run::check_demand() {
+  if (!head_up() || !controller_->state().spec) return;
+  const cluster::State& state = controller_->state();
+  const WallTime now = controller_->now();
+  const bool due = state.scaled.seen != state.scaled.changes || (state.scaled.due && now >= *state.scaled.due);
+  if (due || cluster::any_unheard(state, controller_->observed())) return;
+  ++watch_.checks["unmet demand has a decision or a reason"];
+  cluster::Wake unused;
+  for (const cluster::Event& event : reconcile::advance_scale(state, now, unused)) {
+    if (std::holds_alternative<cluster::NodeRequested>(event))
+      watch_.add_broken("nobody decides: " + cluster::describe(event));
+  }
+}
+
 void Run::run_to(Instant limit, const std::function<bool()>& done, const std::function<void(Duration)>& on_progress) {
   const Duration chunk = std::max<Duration>(1min, scenario_.duration / 200);
   while (sim_.now() < limit && watch_.broken.empty() && !done()) {
@@ -344,6 +366,7 @@ Outcome Run::play(const std::function<void(Duration)>& on_progress) {
   every(1min, [this] {
     watch_.audit(head_was_up_ && head_up());
     head_was_up_ = head_up();
+    check_demand();
   });
   every(std::max<Duration>(1s, scenario_.duration / kSamples), [this] { meter_.sample(watch_.state()); });
   plan_arrivals();

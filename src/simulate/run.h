@@ -77,6 +77,7 @@ class Run {
   bool feasible(const JobSpec& spec) const;
   bool waits_in_vain() const;
   bool shrunk() const;
+  void check_demand();
   void run_to(Instant limit, const std::function<bool()>& done, const std::function<void(Duration)>& on_progress);
 
   const Scenario& scenario_;
@@ -94,6 +95,7 @@ class Run {
   std::vector<PlannedJob> jobs_;
   std::vector<PlannedLoss> losses_;
   std::vector<PlannedFile> files_;
+  std::map<JobId, size_t> numbers_;  // of the jobs that have arrived
   std::set<size_t> pending_;         // jobs whose client has no answer yet
   std::map<JobId, uint64_t> stops_;  // jobs whose owner wants them stopped, and the head that was told
   std::string text_;                 // the cluster file that is wanted now

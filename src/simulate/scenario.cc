@@ -182,6 +182,7 @@ JobKind kind_of(const Yaml& node) {
   }
   if (const auto owners = fields.find("owners")) kind.owners = static_cast<int>(owners->as_int(1, 10'000));
   if (const auto timeout = fields.find("timeout")) kind.timeout = positive(*timeout);
+  if (const auto ends = fields.find("ends_within")) kind.ends_within = span_of(*ends, "ends_within");
   if (const auto stopped = fields.find("stopped")) {
     StrictMapping stops(*stopped, "stopped");
     kind.stopped = number(stops.require("chance"), 0, 1);
@@ -260,6 +261,20 @@ Faults faults_of(const Yaml& node) {
   read_pace(fields, "agent_crash", faults.agent_crash, std::nullopt);
   read_pace(fields, "node_crash", faults.node_crash, std::nullopt);
   read_pace(fields, "freeze", faults.freeze, 10s);
+  read_pace(fields, "agent_pause", faults.agent_pause, 2s);
+  read_pace(fields, "head_freeze", faults.head_freeze, 20s);
+  if (const auto pause = fields.find("head_pause")) {
+    StrictMapping pauses(*pause, "head_pause");
+    faults.head_pause.lasts = 20s;
+    if (const auto chance = pauses.find("new_head")) faults.pause_new_head = number(*chance, 0, 1);
+    read_pace(pauses, faults.head_pause, true);
+    pauses.finish();
+  }
+  if (const auto crash = fields.find("crash_after_failure")) {
+    StrictMapping crashes(*crash, "crash_after_failure");
+    faults.crash_after_failure = number(crashes.require("chance"), 0, 1);
+    crashes.finish();
+  }
   read_pace(fields, "disk_full", faults.disk_full, 1min);
   read_pace(fields, "head_disk_full", faults.head_disk_full, 20s);
   if (const auto jump = fields.find("clock_jump")) {

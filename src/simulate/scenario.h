@@ -62,6 +62,7 @@ struct JobKind {
   std::vector<int> priorities{0};
   int owners = 1;
   Duration timeout{};  // zero: none
+  Span ends_within{500ms, 500ms};  // a worker that is told to end takes so long
   double stopped = 0;  // chance that its owner stops it
   Span stopped_after{1min, 10min};
 };
@@ -98,6 +99,10 @@ struct Faults {
   Pace partition;           // of a node from everybody
   Pace head_partition;      // of the head from half of the nodes
   Pace head_crash, agent_crash, node_crash, freeze, clock_jump, disk_full, head_disk_full;
+  // SIGSTOP and SIGCONT of the head, of an agent; the head's whole machine stands still.
+  Pace head_pause, agent_pause, head_freeze;
+  double pause_new_head = 0;       // chance that a head is stopped in the first second after its start
+  double crash_after_failure = 0;  // chance that another agent is killed within a second after a worker failed
   Duration clock_jump_by = 10min;
 };
 

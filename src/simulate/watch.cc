@@ -66,6 +66,20 @@ void Watch::check_before(const Record& record) {
     if (it == state_.jobs.end() || !cluster::gathering(it->second.phase) ||
         it->second.generation != started->generation)
       add_broken(fmt::format("{} starts generation {} out of turn", started->job.value, started->generation));
+    count("who has ended well is not run again");
+    if (ended_well(started->job))
+      add_broken(fmt::format("{} ended well, and runs again as generation {}", started->job.value,
+                             started->generation));
+  } else if (const auto* ended = std::get_if<cluster::JobEnded>(&record.event)) {
+    count("a job ends once, and as its workers did");
+    const auto it = state_.jobs.find(ended->job);
+    if (it == state_.jobs.end() || cluster::ended(it->second.phase))
+      add_broken(fmt::format("{} ends again", ended->job.value));
+    if (ended->result != cluster::JobResult::kSucceeded && ended_well(ended->job))
+      add_broken(fmt::format("{} ended well, and is said to have not: {}", ended->job.value, ended->reason));
+    finished_.erase(ended->job.value);
+  } else if (const auto* lost = std::get_if<cluster::NodeLost>(&record.event)) {
+    check_lost(lost->node);
   } else if (const auto* placed = std::get_if<cluster::JobPlaced>(&record.event)) {
     count("generations grow");
     const auto it = state_.jobs.find(placed->job);
@@ -203,10 +217,45 @@ void Watch::add_worker(const sim::WorkerRecord& worker) {
   run.workers[worker.id] = {worker.generation, worker.rank};
 }
 
+void Watch::note_end(const sim::WorkerRecord& worker) {
+  Finished& finished = finished_[worker.run_id];
+  if (worker.generation < finished.generation) return;
+  if (worker.generation > finished.generation) finished = Finished{worker.generation, worker.world_size, {}};
+  if (!worker.status || !worker.status->ok()) return;
+  const NodeId node = node_on(worker.machine);
+  const Instance* instance = cloud_.find(node);
+  if (instance) finished.ranks[worker.rank] = {node, instance->agent};
+}
+
+// All its workers ended with 0, and the agents that know it are there.
+bool Watch::ended_well(const JobId& job) const {
+  const auto it = finished_.find(job.value);
+  if (it == finished_.end() || static_cast<int>(it->second.ranks.size()) < it->second.world_size) return false;
+  for (const auto& [rank, knows] : it->second.ranks) {
+    const Instance* instance = cloud_.find(knows.first);
+    if (!instance || instance->agent != knows.second || !instance->agent->running() || given_up(knows.first))
+      return false;
+  }
+  return true;
+}
+
+// Whoever is given up has died, or something was done to it: that the head stood still is no reason.
+void Watch::check_lost(const NodeId& node) {
+  const auto it = state_.nodes.find(node);
+  const Instance* instance = cloud_.find(node);
+  if (it == state_.nodes.end() || !instance) return;
+  if (it->second.phase != NodePhase::kUp && it->second.phase != NodePhase::kDraining) return;
+  count("no healthy node is given up");
+  const bool healthy = instance->agent && instance->agent->running() && !instance->hurt && !instance->crashed &&
+                       !instance->reclaimed;
+  if (healthy) add_broken(fmt::format("{} is given up, and nothing had been done to it", node.value));
+}
+
 void Watch::check_workers() {
   workers_version_ = sim_.workers.version();
   const std::vector<sim::WorkerRecord>& past = sim_.workers.past();
   for (; past_seen_ < past.size(); ++past_seen_) {
+    note_end(past[past_seen_]);
     const auto run = runs_.find(past[past_seen_].run_id);
     if (run == runs_.end()) continue;
     run->second.workers.erase(past[past_seen_].id);

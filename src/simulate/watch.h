@@ -51,6 +51,9 @@ class Watch {
   void check_workers();
   void mark_transitions(const cluster::Record& record);
   void add_worker(const sim::WorkerRecord& worker);
+  void note_end(const sim::WorkerRecord& worker);
+  bool ended_well(const JobId& job) const;
+  void check_lost(const rubato::NodeId& node);
   void count(std::string_view check) { ++counts_.try_emplace(check, 0).first->second; }
   rubato::NodeId node_on(int machine) const;
 
@@ -72,6 +75,13 @@ class Watch {
     std::map<uint64_t, std::pair<int64_t, int>> workers;  // id: generation, rank
   };
   std::map<std::string, Run> runs_;
+  // Of the newest generation of each job: ranks whose workers ended with 0 by themselves, and the agents that know it.
+  struct Finished {
+    int64_t generation = 0;
+    int world_size = 0;
+    std::map<int, std::pair<rubato::NodeId, const sim::SimProgram*>> ranks;
+  };
+  std::map<std::string, Finished> finished_;
   uint64_t workers_version_ = 0, last_worker_ = 0;
   size_t past_seen_ = 0;
   std::map<rubato::NodeId, Duration> orphans_;  // for how long a head has left them

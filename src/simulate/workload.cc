@@ -81,6 +81,9 @@ PlannedJob draw_job(const JobKind& kind, Duration at, Random& random) {
     const double from = to_seconds(kind.stopped_after.from), to = to_seconds(kind.stopped_after.to);
     job.stop_at = at + seconds(from + random.unit() * (to - from));
   }
+  job.ends_within = kind.ends_within.from;
+  if (kind.ends_within.to > kind.ends_within.from)
+    job.ends_within += seconds(random.unit() * to_seconds(kind.ends_within.to - kind.ends_within.from));
   return job;
 }
 

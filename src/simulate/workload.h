@@ -20,6 +20,7 @@ struct PlannedJob {
   Duration checkpoint_every = 10min;
   double crashes_per_worker_hour = 0;
   std::optional<Duration> stop_at;  // a person stops it then
+  Duration ends_within = 500ms;     // its workers, when they are told to end
 };
 
 // In the order of arrival.

@@ -70,7 +70,7 @@ class Process {
   virtual int pid() const = 0;
   virtual bool warm() const = 0;  // forked from the prewarmed interpreter
   virtual const std::optional<ExitStatus>& status() const = 0;
-  virtual void signal_group(int signal) = 0;
+  virtual void signal_group(int signal) = 0;  // 0: no signal, but status() is up to date afterwards
   // Completes when the main process has ended; what is left of its group is then killed.
   virtual Task<ExitStatus> wait() = 0;
   // What comes through the pipes of out/err; closed after both ended.
