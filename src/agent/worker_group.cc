@@ -112,7 +112,7 @@ OutputPlan WorkerGroup::output_plan(const Worker& worker) const {
 Task<void> WorkerGroup::watch(Worker& worker) {
   Scope tee(world_.clock.loop());
   if (setup_.lines) {
-    tee.spawn(take_lines(*worker.process, worker.rank, setup_.lines));
+    tee.spawn(take_lines(world_.clock.loop(), *worker.process, worker.rank, setup_.lines, setup_.gate));
   } else if (output_plan(worker).piped()) {
     const auto& filter = spec_.local_ranks_filter;
     const bool show = !filter || std::ranges::find(*filter, worker.local_rank) != filter->end();

@@ -32,6 +32,7 @@ class WorkerGroup {
     // Set: all output comes here, whole lines without their ends, and nowhere else. The last one comes before the
     // worker counts as ended.
     LineSink lines;
+    LineGate gate;  // for them; unset: always open
     // With `lines`: the file that keeps one output of a worker until the sink's owner has its lines elsewhere.
     std::function<std::string(int rank, bool is_stderr)> kept_in;
   };

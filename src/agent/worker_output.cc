@@ -2,9 +2,14 @@
 
 #include <algorithm>
 
+#include "core/turns.h"
+
 namespace rubato::agent {
 
 namespace {
+
+// For the end of a worker whose lines wait at a closed gate.
+constexpr Duration kLookAgain = 250ms;
 
 bool shown(const LaunchSpec& spec, int local_rank) {
   const auto& filter = spec.local_ranks_filter;
@@ -79,7 +84,7 @@ std::string without_return(std::string line) {
   return line;
 }
 
-Task<void> take_lines(Process& process, int rank, LineSink sink) {
+Task<void> take_lines(Loop& loop, Process& process, int rank, LineSink sink, LineGate gate) {
   struct Side {
     LineSplitter lines;
     uint64_t end = 0;  // of what is kept: less than what came once the disk was full
@@ -91,12 +96,15 @@ Task<void> take_lines(Process& process, int rank, LineSink sink) {
       sink(rank, is_stderr, without_return(std::move(line.text)), std::min(line.end, kept));
     }
   };
+  Turns turns(loop);
   while (true) {
+    while (gate.open && !gate.open() && !process.status()) co_await gate.changed->wait_until(loop.now() + kLookAgain);
     const std::optional<OutputChunk> chunk = co_await process.output().pop();
     if (!chunk) break;
     Side& side = chunk->is_stderr ? err : out;
     side.end = chunk->end;
     give(chunk->is_stderr, side.lines.take(chunk->bytes));
+    co_await turns.step();
   }
   give(false, out.lines.flush());
   give(true, err.lines.flush());

@@ -38,11 +38,18 @@ class LineSplitter {
 // `end`: behind the line, in the file that keeps the worker's output (OutputTarget); 0 when none does.
 using LineSink = std::function<void(int rank, bool is_stderr, std::string line, uint64_t end)>;
 
+// Closed: what comes is not taken for now, and whoever prints waits, as with a pipe.
+struct LineGate {
+  std::function<bool()> open;
+  Event* changed = nullptr;  // it may be open now
+};
+
 // As people see it: "\r\n" ends a line too.
 std::string without_return(std::string line);
 
-// Gives a worker's lines to the sink as they come. Ends when the pipes do.
-Task<void> take_lines(Process& process, int rank, LineSink sink);
+// Gives a worker's lines to the sink as they come and the gate lets them; those of one that has ended go through. Ends
+// when the pipes do.
+Task<void> take_lines(Loop& loop, Process& process, int rank, LineSink sink, LineGate gate);
 
 // Copies a teed worker's pipes to its files and, line by line with a "[role0]:" prefix, to our own streams.
 // Ends when the pipes do.

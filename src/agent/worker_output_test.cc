@@ -134,7 +134,8 @@ Task<int> take(sim::SimProgram& program, Chunks chunks, std::vector<std::string>
     lines.push_back(std::to_string(rank) + (is_stderr ? "e:" : "o:") + line);
     if (end > 0) lines.back() += "@" + std::to_string(end);
   };
-  co_await take_lines(process, 3, std::move(sink));
+  LineGate gate;
+  co_await take_lines(program.loop(), process, 3, std::move(sink), std::move(gate));
   co_return 0;
 }
 

@@ -117,8 +117,8 @@ Task<int> run_agent(DaemonWorld& daemon, std::string dir) {
   point_gloo_at(file.address, settings.environment);
   settings.version = daemon.version;
   settings.unpack = node::package_unpacker();
-  os::Runtime& runtime = daemon.runtime;
-  settings.offload = [&runtime](std::function<void()> work) { return beside(runtime, std::move(work)); };
+  os::BulkWork& bulk = daemon.bulk;
+  settings.offload = [&bulk](std::function<void()> work) { return beside(bulk, std::move(work)); };
   try {
     settings.python = os::find_python("", daemon.environment);
     settings.old_torch = is_old_torch(os::installed_torch(settings.python, daemon.environment));

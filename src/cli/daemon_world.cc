@@ -30,13 +30,7 @@ Task<void> tell_of_stalls(Loop& loop, const Log& log) {
   }
 }
 
-Task<void> beside(os::Runtime& runtime, std::function<void()> work) {
-  std::function<bool()> job = [work = std::move(work)] {
-    work();
-    return true;
-  };
-  (void)co_await runtime.offload<bool>(std::move(job));
-}
+Task<void> beside(os::BulkWork& bulk, std::function<void()> work) { return bulk.run(std::move(work)); }
 
 DaemonWorld::DaemonWorld(const std::string& name)
     : environment(os::read_environment()),
@@ -49,9 +43,29 @@ DaemonWorld::DaemonWorld(const std::string& name)
       random{os::entropy()},
       world{runtime, network, processes, files, console, random, machine},
       log([this](LogLevel, std::string_view line) { console.err(std::string(line) + "\n"); },
-          [this] { return runtime.wall(); }) {
+          [this] { return runtime.wall(); }),
+      bulk(runtime),
+      watch_(os::TurnWatchSettings::from(environment)) {
   os::allow_many_open_files();
   log = log.with({{"who", name}});
+  watch_.report = [this](const os::LongTurn& turn) { report_long_turn(turn); };
+  watch_.start();
+}
+
+DaemonWorld::TurnMeasure::TurnMeasure(DaemonWorld& daemon, Metrics& metrics) : daemon_(daemon) {
+  Histogram& turns = metrics.histogram("rubato_loop_turn_seconds",
+                                       "CPU time of the head's loop from one look at the network to the next.",
+                                       {0.0001, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1});
+  daemon_.watch_.observe = [&turns](Duration cpu) { turns.observe(to_seconds(cpu)); };
+}
+
+void DaemonWorld::report_long_turn(const os::LongTurn& turn) {
+  ++long_turns_;
+  // In a test every one counts: it has to say what ran.
+  if (turn.stack.empty() && warned_ != Instant{} && runtime.now() < warned_ + kLongTurnsTold) return;
+  warned_ = runtime.now();
+  log.warning("a turn of the loop took long", {{"cpu", turn.cpu}, {"turns", long_turns_}, {"stack", turn.stack}});
+  long_turns_ = 0;
 }
 
 int DaemonWorld::run(Task<int> main) {

@@ -214,10 +214,11 @@ Task<int> run_head(DaemonWorld& daemon, std::string dir) {
   settings.folder = dir;
   settings.version = daemon.version;
   settings.heartbeat = kHeartbeat;
-  os::Runtime& runtime = daemon.runtime;
-  settings.offload = [&runtime](std::function<void()> work) { return beside(runtime, std::move(work)); };
+  os::BulkWork& bulk = daemon.bulk;
+  settings.offload = [&bulk](std::function<void()> work) { return beside(bulk, std::move(work)); };
   settings.agents = Endpoint{wanted.address.empty() ? "127.0.0.1" : wanted.address, listener->port()};
   Metrics metrics;
+  const DaemonWorld::TurnMeasure measured(daemon, metrics);
   head::Controller controller(daemon.world, *journal.journal, *provider, settings, metrics, daemon.log);
   leading = &controller;
   co_await controller.recover();

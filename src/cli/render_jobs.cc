@@ -81,6 +81,12 @@ std::string facts(const json& job, const Look& look) {
   out += fact("package", text_in(spec, "package").substr(0, 12), look);
   out += fact("master", text_in(job, "master"), look);
   out += fact("exit", without_phase(text_in(job, "exit"), text_in(job, "phase")), look);
+  if (const json& missing = object_in(job, "missing_lines"); int_in(missing, "lines") > 0) {
+    out += fact("log",
+                fmt::format("{} lines ({}) are missing: a disk was full; `rubato logs` says where",
+                            int_in(missing, "lines"), format_bytes(int_in(missing, "bytes"))),
+                look);
+  }
   if (int_in(job, "output_bytes") > 0) out += fact("output", format_bytes(int_in(job, "output_bytes")), look);
   return out;
 }

@@ -131,11 +131,13 @@ std::vector<ErrandReport> read_reports(const json& j, Instant now) {
 
 json line_json(const LogLine& l) {
   // An array, as there are many: a fifth of the message would be names.
-  return {l.sequence, l.time_us, l.generation, l.rank, l.is_stderr, l.text};
+  json line = {l.sequence, l.time_us, l.generation, l.rank, l.is_stderr, l.text};
+  if (l.missing_lines > 0) line.insert(line.end(), {l.missing_lines, l.missing_bytes});
+  return line;
 }
 
 LogLine read_line(const json& j) {
-  if (!j.is_array() || j.size() != 6) not_ours("a log line of the wrong length");
+  if (!j.is_array() || (j.size() != 6 && j.size() != 8)) not_ours("a log line of the wrong length");
   LogLine l;
   l.sequence = number<uint64_t>(j, size_t{0});
   l.time_us = number<int64_t>(j, size_t{1});
@@ -143,6 +145,10 @@ LogLine read_line(const json& j) {
   l.rank = number<int>(j, size_t{3});
   l.is_stderr = j.at(4).get<bool>();
   l.text = j.at(5).get<std::string>();
+  if (j.size() == 8) {
+    l.missing_lines = number<uint64_t>(j, size_t{6});
+    l.missing_bytes = number<uint64_t>(j, size_t{7});
+  }
   if (l.text.size() > kLogTextOnWireMax) not_ours(fmt::format("a log line of {} bytes", l.text.size()));
   return l;
 }

@@ -176,6 +176,9 @@ struct LogLine {
   int rank = 0;
   bool is_stderr = false;
   std::string text;  // without the newline; at most 64 KiB
+  // Not 0: this line stands for so many that the disk had no room for, and their bytes.
+  uint64_t missing_lines = 0;
+  uint64_t missing_bytes = 0;
 };
 struct LogLines {
   JobId job;

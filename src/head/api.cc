@@ -183,6 +183,15 @@ Task<ServerReply> Api::handle(ServerRequest request) {
                         "docs/openapi.yaml lists the paths");
 }
 
+Task<ServerReply> Api::reply_from_state(MakeDocument make, int status) {
+  const auto made = std::make_shared<ServerReply>();
+  std::function<void(const State&)> look = [make = std::move(make), made, status](const State& state) {
+    *made = reply(make(state), status);
+  };
+  co_await controller_.read_state(std::move(look));
+  co_return std::move(*made);
+}
+
 Task<ServerReply> Api::healthz(Call) { co_return reply({{"ok", true}}); }
 
 Task<ServerReply> Api::show_metrics(Call) {
@@ -194,11 +203,16 @@ Task<ServerReply> Api::show_metrics(Call) {
 }
 
 Task<ServerReply> Api::status(Call) {
-  const State& state = *co_await controller_.settled();
-  const uint64_t last = state.offset;
-  const auto recent =
+  const uint64_t last = (co_await controller_.settled())->offset;
+  std::vector<cluster::Record> recent =
       co_await controller_.history().records(last > kEventsShown ? last - kEventsShown : 0, kEventsShown);
-  co_return reply(status_document(state, recent, controller_.now()));
+  const MissingByJob missing = controller_.logs().missing_by_job();
+  MakeDocument make = [recent = std::move(recent), now = controller_.now(), missing](const State& state) {
+    json document = status_document(state, recent, now);
+    add_missing(document["jobs"], missing);
+    return document;
+  };
+  co_return co_await reply_from_state(std::move(make));
 }
 
 Task<ServerReply> Api::configure(Call call) {
@@ -243,10 +257,12 @@ Task<ServerReply> Api::shutdown(Call) {
 }
 
 Task<ServerReply> Api::nodes(Call) {
-  const State& state = *co_await controller_.settled();
-  json nodes = json::array();
-  for (const auto& [id, node] : state.nodes) nodes.push_back(node_document(state, node, controller_.now()));
-  co_return reply({{"nodes", std::move(nodes)}});
+  MakeDocument make = [now = controller_.now()](const State& state) {
+    json nodes = json::array();
+    for (const auto& [id, node] : state.nodes) nodes.push_back(node_document(state, node, now));
+    return json({{"nodes", std::move(nodes)}});
+  };
+  co_return co_await reply_from_state(std::move(make));
 }
 
 Task<ServerReply> Api::node(Call call) {
@@ -278,12 +294,17 @@ Task<ServerReply> Api::node_log(Call call) {
     throw Error(ErrorCode::kNotFound, fmt::format("the node '{}' has no log of its set-up", id), "",
                 "only nodes on machines of their own are set up");
   }
-  constexpr size_t kLogMax = size_t{4} << 20;
-  std::string text = world_.files.read(path).value_or("");
-  if (text.size() > kLogMax) text.erase(0, text.find('\n', text.size() - kLogMax) + 1);
+  const auto text = std::make_shared<std::string>();
+  std::function<void()> work = [&files = world_.files, path, text] {
+    constexpr size_t kLogMax = size_t{4} << 20;
+    const uint64_t size = file_size(files, path);
+    *text = files.read_range(path, size > kLogMax ? size - kLogMax : 0, kLogMax);
+    if (size > kLogMax) text->erase(0, text->find('\n') + 1);
+  };
+  co_await run_beside(controller_.settings().offload, std::move(work));
   ServerReply out;
   out.headers["content-type"] = "text/plain; charset=utf-8";
-  out.body = std::move(text);
+  out.body = std::move(*text);
   co_return out;
 }
 
@@ -355,15 +376,19 @@ Task<ServerReply> Api::rerun(Call call) {
 }
 
 Task<ServerReply> Api::jobs(Call call) {
-  const State& state = *co_await controller_.settled();
-  std::vector<const cluster::Job*> shown;
-  for (const auto& [id, job] : state.jobs) {
-    if (flag(call.request, "all") || !cluster::ended(job.phase)) shown.push_back(&job);
-  }
-  std::ranges::sort(shown, {}, [](const cluster::Job* job) { return std::pair(job->submitted, job->id); });
-  json jobs = json::array();
-  for (const cluster::Job* job : shown) jobs.push_back(job_summary(*job));
-  co_return reply({{"jobs", std::move(jobs)}});
+  const MissingByJob missing = controller_.logs().missing_by_job();
+  MakeDocument make = [all = flag(call.request, "all"), missing](const State& state) {
+    std::vector<const cluster::Job*> shown;
+    for (const auto& [id, job] : state.jobs) {
+      if (all || !cluster::ended(job.phase)) shown.push_back(&job);
+    }
+    std::ranges::sort(shown, {}, [](const cluster::Job* job) { return std::pair(job->submitted, job->id); });
+    json jobs = json::array();
+    for (const cluster::Job* job : shown) jobs.push_back(job_summary(*job));
+    add_missing(jobs, missing);
+    return json({{"jobs", std::move(jobs)}});
+  };
+  co_return co_await reply_from_state(std::move(make));
 }
 
 Task<ServerReply> Api::job(Call call) {
@@ -378,6 +403,8 @@ Task<ServerReply> Api::job(Call call) {
   while (events.size() > kJobEventsShown) events.erase(events.begin());
   json document = job_document(state, cluster::find_job(state, id.value));
   document["events"] = std::move(events);
+  const auto& missing = controller_.logs().missing(id);
+  if (!missing.empty()) document["missing_lines"] = missing_lines_document(missing);
   co_return reply(document);
 }
 
@@ -413,11 +440,11 @@ Task<ServerReply> Api::logs(Call call) {
 Task<ServerReply> Api::output(Call call) {
   const State& state = *co_await controller_.settled();
   const std::vector<archive::Layer> layers = controller_.outputs().layers(cluster::find_job(state, call.parts["ref"]));
-  if (layers.size() == 1) co_return stream_output(world_, layers.front().folder);
+  if (layers.size() == 1) co_return stream_output(world_, controller_.settings().offload, layers.front().folder);
   const auto tree = std::make_shared<archive::MergedTree>();
   std::function<void()> work = [&files = world_.files, layers, tree] { *tree = archive::merge(files, layers); };
   co_await run_beside(controller_.settings().offload, std::move(work));
-  co_return stream_merged(world_, tree);
+  co_return stream_merged(world_, controller_.settings().offload, tree);
 }
 
 Task<ServerReply> Api::events(Call call) {
@@ -426,19 +453,32 @@ Task<ServerReply> Api::events(Call call) {
       static_cast<size_t>(std::min<uint64_t>(number(call.request, "limit").value_or(kEventsDefault), kEventsMax));
   const uint64_t after = number(call.request, "after").value_or(last > limit ? last - limit : 0);
   if (flag(call.request, "follow")) co_return stream_events(controller_, after);
-  json events = json::array();
-  for (const cluster::Record& record : co_await controller_.history().records(after, limit))
-    events.push_back(event_document(record));
-  co_return reply({{"events", std::move(events)}});
+  const auto records = std::make_shared<std::vector<cluster::Record>>();
+  *records = co_await controller_.history().records(after, limit);
+  const auto made = std::make_shared<ServerReply>();
+  std::function<void()> work = [records, made] {
+    json events = json::array();
+    for (const cluster::Record& record : *records) events.push_back(event_document(record));
+    *made = reply({{"events", std::move(events)}});
+  };
+  co_await run_beside(controller_.settings().offload, std::move(work));
+  co_return std::move(*made);
 }
 
 Task<ServerReply> Api::replay(Call call) {
   const std::optional<WallTime> until = time(call.request, "until");
   const std::optional<uint64_t> offset = number(call.request, "offset");
-  const State state = co_await controller_.history().replay(until, offset);
-  const auto recent = co_await controller_.history().records(
-      state.offset > kEventsShown ? state.offset - kEventsShown : 0, std::min<size_t>(kEventsShown, state.offset));
-  co_return reply(status_document(state, recent, until.value_or(state.time)));
+  const std::shared_ptr<State> state = co_await controller_.history().replay(until, offset);
+  const uint64_t last = state->offset;
+  const auto recent = std::make_shared<std::vector<cluster::Record>>();
+  *recent = co_await controller_.history().records(last > kEventsShown ? last - kEventsShown : 0,
+                                                   std::min<size_t>(kEventsShown, last));
+  const auto made = std::make_shared<ServerReply>();
+  std::function<void()> work = [state, recent, made, until] {
+    *made = reply(status_document(*state, *recent, until.value_or(state->time)));
+  };
+  co_await run_beside(controller_.settings().offload, std::move(work));
+  co_return std::move(*made);
 }
 
 }  // namespace rubato::head

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,9 @@ class Api {
   Task<ServerReply> replay(Call call);
 
   Task<ServerReply> accept_job(JobSpec spec, std::string request_id, std::string rerun_of);
+  // A document that may be long, made beside the loop; `make` owns what it touches.
+  using MakeDocument = std::function<nlohmann::json(const cluster::State& state)>;
+  Task<ServerReply> reply_from_state(MakeDocument make, int status = 200);
   bool authorized(const ServerRequest& request) const;
 
   World& world_;

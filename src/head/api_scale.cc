@@ -63,13 +63,16 @@ Task<ServerReply> Api::request_resources(Call call) {
   std::vector<cluster::Event> events;
   events.emplace_back(std::move(requested));
   co_await controller_.submit(std::move(events));
-  co_return json_reply(autoscaler_document(state, controller_.now()), 202);
+  MakeDocument make = [now = controller_.now()](const State& durable) { return autoscaler_document(durable, now); };
+  co_return co_await reply_from_state(std::move(make), 202);
 }
 
 Task<ServerReply> Api::audit(Call) {
   const std::optional<std::vector<NodeId>> there = co_await controller_.machines_there();
-  const State& state = *co_await controller_.settled();
-  co_return json_reply(audit_document(state, there, controller_.now()));
+  MakeDocument make = [there, now = controller_.now()](const State& state) {
+    return audit_document(state, there, now);
+  };
+  co_return co_await reply_from_state(std::move(make));
 }
 
 Task<ServerReply> Api::decisions(Call call) {
@@ -93,9 +96,11 @@ Task<ServerReply> Api::plan(Call call) {
   if (!body.is_object() || !body.value("text", json()).is_string())
     throw Error(ErrorCode::kUsage, "the request's body is not {\"text\": CLUSTER FILE, \"file\": NAME}");
   const std::string file = body.value("file", json()).is_string() ? body["file"].get<std::string>() : "cluster.yaml";
-  const ClusterSpec spec = read_cluster_spec(body["text"].get<std::string>(), file);
-  const State& state = *co_await controller_.settled();
-  co_return json_reply(plan_document(state, spec, controller_.now()));
+  ClusterSpec spec = read_cluster_spec(body["text"].get<std::string>(), file);
+  MakeDocument make = [spec = std::move(spec), now = controller_.now()](const State& state) {
+    return plan_document(state, spec, now);
+  };
+  co_return co_await reply_from_state(std::move(make));
 }
 
 Task<ServerReply> Api::node_why(Call call) {

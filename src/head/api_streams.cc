@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <deque>
 #include <nlohmann/json.hpp>
 
 #include "archive/folder_stream.h"
@@ -16,18 +15,8 @@ using nlohmann::json;
 namespace {
 
 constexpr Duration kKeepAlive = 15s;
-constexpr size_t kEventsAtOnce = 500;
+constexpr size_t kEventsAtOnce = 100;
 constexpr uint64_t kTailMax = 100'000;
-
-bool matches(const LogQuery& query, const std::string& line) {
-  if (!query.rank && !query.since) return true;
-  const json entry = json::parse(line, nullptr, false);
-  if (!entry.is_object()) return false;
-  if (query.rank && entry.value("rank", -1) != *query.rank) return false;
-  if (!query.since) return true;
-  const std::optional<WallTime> time = parse_time(entry.value("time", ""));
-  return time && *time >= *query.since;
-}
 
 bool has_ended(const Controller& controller, const JobId& id) {
   const auto it = controller.state().jobs.find(id);
@@ -35,34 +24,23 @@ bool has_ended(const Controller& controller, const JobId& id) {
 }
 
 Task<void> write_logs(World& world, Controller& controller, LogQuery query, HttpStreamWriter& writer) {
-  uint64_t offset = 0;
-  std::deque<std::string> kept;  // with `tail`: the last lines before the end was reached for the first time
-  bool tailing = query.tail.has_value();
-  const uint64_t tail = std::min(query.tail.value_or(0), kTailMax);
+  JobLogs& logs = controller.logs();
+  std::optional<uint64_t> tail = query.tail;
+  if (tail) tail = std::min(*tail, kTailMax);
+  LogFilter filter = log_filter(query.rank, query.since);
+  JobLogs::Cursor cursor = co_await logs.find(query.job, std::move(filter), tail);
   while (true) {
     // Asked before the reading: lines are stored before their job ends.
     const bool ended = has_ended(controller, query.job);
-    const std::vector<std::string> lines = controller.logs().read(query.job, offset);
-    std::string block;
-    for (const std::string& line : lines) {
-      if (!matches(query, line)) continue;
-      if (tailing) {
-        kept.push_back(line);
-        if (kept.size() > tail) kept.pop_front();
-      } else {
-        block += line + "\n";
-      }
+    std::optional<std::string> lines = co_await logs.read(cursor);
+    if (lines) {
+      co_await writer.write(std::move(*lines));
+      continue;
     }
-    if (lines.empty() && tailing) {
-      for (const std::string& line : kept) block += line + "\n";
-      kept.clear();
-      tailing = false;
-    }
-    if (!block.empty()) co_await writer.write(std::move(block));
-    if (!lines.empty()) continue;
     if (ended || !query.follow) co_return;
     const Instant deadline = world.clock.now() + kKeepAlive;
-    co_await controller.logs().grown().wait_until(deadline);
+    do co_await logs.grown().wait_until(deadline);
+    while (world.clock.now() < deadline && logs.at_end(cursor));
     if (world.clock.now() >= deadline) co_await writer.write("\n");
   }
 }
@@ -86,15 +64,28 @@ Task<void> write_events(Controller& controller, uint64_t after, HttpStreamWriter
   }
 }
 
-Task<void> write_output(World& world, std::string folder, HttpStreamWriter& writer) {
-  if (!world.files.exists(folder)) world.files.make_folders(folder);
-  archive::FolderTar tar(world.files, folder);
-  while (std::optional<std::string> chunk = tar.next()) co_await writer.write(std::move(*chunk));
+// A chunk is read and compressed beside the loop.
+template <class Tar>
+Task<void> write_tar(const Offload& offload, std::shared_ptr<Tar> tar, HttpStreamWriter& writer) {
+  while (true) {
+    const auto chunk = std::make_shared<std::optional<std::string>>();
+    std::function<void()> work = [tar, chunk] { *chunk = tar->next(); };
+    co_await run_beside(offload, std::move(work));
+    if (!*chunk) co_return;
+    co_await writer.write(std::move(**chunk));
+  }
 }
 
-Task<void> write_merged(World& world, std::shared_ptr<archive::MergedTree> tree, HttpStreamWriter& writer) {
-  archive::MergedTar tar(world.files, std::move(*tree));
-  while (std::optional<std::string> chunk = tar.next()) co_await writer.write(std::move(*chunk));
+Task<void> write_output(World& world, const Offload& offload, std::string folder, HttpStreamWriter& writer) {
+  if (!world.files.exists(folder)) world.files.make_folders(folder);
+  const auto tar = std::make_shared<archive::FolderTar>(world.files, folder);
+  co_await write_tar(offload, tar, writer);
+}
+
+Task<void> write_merged(World& world, const Offload& offload, std::shared_ptr<archive::MergedTree> tree,
+                        HttpStreamWriter& writer) {
+  const auto tar = std::make_shared<archive::MergedTar>(world.files, std::move(*tree));
+  co_await write_tar(offload, tar, writer);
 }
 
 }  // namespace
@@ -116,20 +107,20 @@ ServerReply stream_events(Controller& controller, uint64_t after) {
   return reply;
 }
 
-ServerReply stream_output(World& world, std::string folder) {
+ServerReply stream_output(World& world, const Offload& offload, std::string folder) {
   ServerReply reply;
   reply.headers["content-type"] = "application/x-tar+zstd";
-  reply.stream = [&world, folder = std::move(folder)](HttpStreamWriter& writer) {
-    return write_output(world, folder, writer);
+  reply.stream = [&world, &offload, folder = std::move(folder)](HttpStreamWriter& writer) {
+    return write_output(world, offload, folder, writer);
   };
   return reply;
 }
 
-ServerReply stream_merged(World& world, std::shared_ptr<archive::MergedTree> tree) {
+ServerReply stream_merged(World& world, const Offload& offload, std::shared_ptr<archive::MergedTree> tree) {
   ServerReply reply;
   reply.headers["content-type"] = "application/x-tar+zstd";
-  reply.stream = [&world, tree = std::move(tree)](HttpStreamWriter& writer) {
-    return write_merged(world, tree, writer);
+  reply.stream = [&world, &offload, tree = std::move(tree)](HttpStreamWriter& writer) {
+    return write_merged(world, offload, tree, writer);
   };
   return reply;
 }

@@ -23,8 +23,8 @@ ServerReply stream_logs(World& world, Controller& controller, LogQuery query);
 // text/event-stream from the record after `after`.
 ServerReply stream_events(Controller& controller, uint64_t after);
 
-// A .tar.zst of the folder; of an empty one when there is none.
-ServerReply stream_output(World& world, std::string folder);
-ServerReply stream_merged(World& world, std::shared_ptr<archive::MergedTree> tree);
+// A .tar.zst of the folder; of an empty one when there is none. Made beside the loop; `offload` outlives the reply.
+ServerReply stream_output(World& world, const Offload& offload, std::string folder);
+ServerReply stream_merged(World& world, const Offload& offload, std::shared_ptr<archive::MergedTree> tree);
 
 }  // namespace rubato::head

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/turns.h"
 #include "head/housekeeping.h"
 #include "reconcile/decide.h"
 #include "reconcile/observe.h"
@@ -30,12 +31,13 @@ Controller::Controller(World& world, Journal& journal, provider::NodeProvider& p
       settings_(std::move(settings)),
       metrics_(metrics),
       log_(log),
-      history_(world.clock.loop(), journal, log),
-      logs_(world.clock.loop(), world.files, settings_.folder + "/jobs"),
+      history_(world.clock.loop(), journal, log, settings_.offload),
+      logs_(world.clock.loop(), world.files, settings_.folder + "/jobs", settings_.offload),
       packages_(world, settings_.folder + "/packages", settings_.offload),
       outputs_(world, settings_.folder + "/jobs", settings_.offload),
       listening_(world.clock.now(), long_stall(settings_.heartbeat)),
       machines_(world, provider, settings_.agents, log, listening_, [this](cluster::Event event) { tell(std::move(event)); }),
+      readers_(world.clock.loop(), settings_.offload, shared_state_),
       changed_(world.clock.loop()),
       committed_(world.clock.loop()),
       sessions_(world, *this, log, settings_.heartbeat, listening_),
@@ -53,6 +55,9 @@ WallTime Controller::now() const {
 
 Task<void> Controller::recover() {
   state_ = co_await history_.recover();
+  std::vector<JobId> jobs;
+  for (const auto& [id, job] : state_.jobs) jobs.push_back(id);
+  co_await logs_.remember_missing(std::move(jobs));
   anchor_wall_ = state_.time;
   anchor_at_ = world_.clock.now();
   cluster::HeadStarted started;
@@ -107,7 +112,8 @@ Task<void> Controller::run(Listener& listener) {
   co_await machines_.sweep(state_);
   scope_.spawn(machines_.keep_sweeping(state_));
   scope_.spawn(decide_and_act());
-  scope_.spawn(keep_house(world_, settings_.folder, state_, log_));
+  scope_.spawn(logs_.keep_telling());
+  scope_.spawn(keep_house(world_, settings_.folder, readers_, log_));
   while (!finished() && !failure_) co_await changed_.wait();
   if (failure_) throw *failure_;
 }
@@ -187,6 +193,13 @@ std::vector<cluster::Event> Controller::take_happened() {
 }
 
 Task<void> Controller::turn() {
+  co_await decide_and_commit();
+  co_await history_.snapshot_if_due(shared_state_);
+}
+
+Task<void> Controller::decide_and_commit() {
+  StateReaders::Pause pause(readers_);
+  co_await pause.begun();
   note_stall();
   const uint64_t covered = submitted_;
   const Instant began = world_.clock.now();
@@ -218,12 +231,11 @@ Task<void> Controller::turn() {
     committing_ = true;
     co_await history_.append(decision.records);
     committing_ = false;
-    act(decision.records);
+    co_await act(decision.records);
     count(decision.records);
   }
   durable_ = covered;
   committed_.notify();
-  co_await history_.snapshot_if_due(state_);
 }
 
 std::set<NodeId> Controller::concerned(const std::vector<Record>& records) {
@@ -252,7 +264,8 @@ std::set<NodeId> Controller::concerned(const std::vector<Record>& records) {
   return nodes;
 }
 
-void Controller::act(const std::vector<Record>& records) {
+Task<void> Controller::act(const std::vector<Record>& records) {
+  Turns turns(world_.clock.loop());  // a large job's orders go to thousands of nodes
   for (const Record& record : records) {
     // Its connection may have ended while this was decided, when there was no node yet to miss it.
     const auto* joined = std::get_if<cluster::NodeJoined>(&record.event);
@@ -271,6 +284,7 @@ void Controller::act(const std::vector<Record>& records) {
     } else {
       sessions_.send_orders(node);
     }
+    co_await turns.step();
   }
   bool everything = false;
   std::set<NodeId> changed;
@@ -380,10 +394,11 @@ elastic::Orders Controller::orders(const NodeId& node) {
   return reconcile::orders_for(state_, node, settings_.folder + "/jobs");
 }
 
-uint64_t Controller::keep_lines(const NodeId& node, const AgentId& agent, const elastic::LogLines& lines) {
+Task<uint64_t> Controller::keep_lines(NodeId node, AgentId agent, elastic::LogLines lines) {
   // Lines of a job that nobody remembers have nowhere to go: acknowledged, so that the agent forgets them.
-  if (!state_.jobs.contains(lines.job)) return lines.lines.empty() ? 0 : lines.lines.back().sequence;
-  return logs_.append(lines.job, node, lines.agent.value.empty() ? agent : lines.agent, lines.lines);
+  if (!state_.jobs.contains(lines.job)) co_return lines.lines.empty() ? 0 : lines.lines.back().sequence;
+  if (!lines.agent.value.empty()) agent = lines.agent;
+  co_return co_await logs_.append(lines.job, std::move(node), std::move(agent), std::move(lines.lines));
 }
 
 elastic::PackagePart Controller::package_part(const elastic::PackageWanted& wanted) {

@@ -21,6 +21,7 @@
 #include "head/outputs.h"
 #include "head/package_store.h"
 #include "head/sessions.h"
+#include "head/state_readers.h"
 #include "world/world.h"
 
 namespace rubato::head {
@@ -56,6 +57,8 @@ class Controller final : public SessionHost {
   // The state as far as it is durable: waits for the commit that is under way.
   Task<const cluster::State*> settled();
   const cluster::State& state() const { return state_; }
+  // The durable state for work that takes long, beside the loop. It owns what else it touches.
+  Task<void> read_state(std::function<void(const cluster::State&)> look) { return readers_.read(std::move(look)); }
   const cluster::Observed& observed() const { return observed_; }
   History& history() { return history_; }
   JobLogs& logs() { return logs_; }
@@ -82,7 +85,7 @@ class Controller final : public SessionHost {
   void leaving(const NodeId& node, const elastic::Leaving& words) override;
   void disconnected(const NodeId& node, bool closed) override;
   elastic::Orders orders(const NodeId& node) override;
-  uint64_t keep_lines(const NodeId& node, const AgentId& agent, const elastic::LogLines& lines) override;
+  Task<uint64_t> keep_lines(NodeId node, AgentId agent, elastic::LogLines lines) override;
   elastic::PackagePart package_part(const elastic::PackageWanted& wanted) override;
   // Lines that were found in the folder of a node whose agent is dead. Returns up to which number they are kept.
   Task<uint64_t> keep_last_lines(NodeId node, elastic::LogLines lines) override;
@@ -100,13 +103,14 @@ class Controller final : public SessionHost {
   Task<void> decide_and_act();
   Task<void> serve_agents(Listener& listener);
   Task<void> turn();
+  Task<void> decide_and_commit();
   std::vector<cluster::Event> take_happened();
   std::optional<Instant> next_turn();
   // Turns listening_, and takes note of the times in which this process stood still.
   Task<void> watch_stalls();
   void begin_to_listen();
   void note_stall();
-  void act(const std::vector<cluster::Record>& records);
+  Task<void> act(const std::vector<cluster::Record>& records);
   std::set<NodeId> concerned(const std::vector<cluster::Record>& records);
   bool finished() const;
   void count(const std::vector<cluster::Record>& records);
@@ -124,7 +128,9 @@ class Controller final : public SessionHost {
 
   WallTime anchor_wall_{};  // now() was at least this
   Instant anchor_at_{};     // at this instant
-  cluster::State state_;
+  const std::shared_ptr<cluster::State> shared_state_ = std::make_shared<cluster::State>();
+  cluster::State& state_ = *shared_state_;  // changed by turns only
+  StateReaders readers_;
   cluster::Observed observed_;
   std::vector<cluster::Event> happened_;
   std::map<NodeId, std::vector<elastic::ErrandReport>> reports_;  // not looked at yet

@@ -21,9 +21,10 @@ Task<uint64_t> Controller::keep_last_lines(NodeId node, elastic::LogLines lines)
     agent = it->second.agent;
   }
   if (state_.jobs.contains(lines.job)) co_await logs_.recall(lines.job, agent);
-  const uint64_t kept = keep_lines(node, agent, lines);
-  const auto job = state_.jobs.find(lines.job);
-  if (job == state_.jobs.end() || cluster::ended(job->second.phase)) logs_.close(lines.job);
+  const JobId id = lines.job;
+  const uint64_t kept = co_await keep_lines(node, agent, std::move(lines));
+  const auto job = state_.jobs.find(id);
+  if (job == state_.jobs.end() || cluster::ended(job->second.phase)) logs_.close(id);
   co_return kept;
 }
 

@@ -153,6 +153,25 @@ json job_document(const State& state, const Job& job) {
   return document;
 }
 
+json missing_lines_document(const std::map<int, MissingLines>& missing) {
+  MissingLines all;
+  json ranks = json::array();
+  for (const auto& [rank, one] : missing) {
+    all.lines += one.lines;
+    all.bytes += one.bytes;
+    ranks.push_back({{"rank", rank}, {"lines", one.lines}, {"bytes", one.bytes}});
+  }
+  return {{"lines", all.lines}, {"bytes", all.bytes}, {"ranks", std::move(ranks)}};
+}
+
+void add_missing(json& jobs, const MissingByJob& missing) {
+  if (missing.empty()) return;
+  for (json& job : jobs) {
+    const auto found = missing.find(JobId{job.at("id").get<std::string>()});
+    if (found != missing.end()) job["missing_lines"] = missing_lines_document(found->second);
+  }
+}
+
 json status_document(const State& state, const std::vector<cluster::Record>& events, WallTime now) {
   json nodes = json::array(), jobs = json::array(), recent = json::array();
   Resources all, used;

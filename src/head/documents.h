@@ -6,6 +6,7 @@
 
 #include "cluster/observed.h"
 #include "cluster/state.h"
+#include "head/job_logs.h"
 
 namespace rubato::head {
 
@@ -13,6 +14,10 @@ nlohmann::json event_document(const cluster::Record& record);
 nlohmann::json node_document(const cluster::State& state, const cluster::Node& node, WallTime now);
 nlohmann::json job_summary(const cluster::Job& job);
 nlohmann::json job_document(const cluster::State& state, const cluster::Job& job);
+// Lines that are missing in a job's log because a disk was full: all of them, and by rank.
+nlohmann::json missing_lines_document(const std::map<int, MissingLines>& missing);
+// Into summaries of jobs, where there are any.
+void add_missing(nlohmann::json& jobs, const MissingByJob& missing);
 // `events`: the last few records, oldest first.
 nlohmann::json status_document(const cluster::State& state, const std::vector<cluster::Record>& events, WallTime now);
 // What stands against it, and what would change that.

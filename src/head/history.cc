@@ -4,6 +4,7 @@
 
 #include "cluster/apply.h"
 #include "core/timestamp.h"
+#include "core/turns.h"
 
 namespace rubato::head {
 
@@ -27,19 +28,28 @@ void History::remember(const Record& record) {
   last_ = record.offset;
 }
 
+Task<std::shared_ptr<State>> History::decode_snapshot(std::string bytes) {
+  const auto state = std::make_shared<State>();
+  std::function<void()> work = [state, bytes = std::move(bytes)] { *state = cluster::decode_snapshot(bytes); };
+  co_await run_beside(offload_, std::move(work));
+  co_return state;
+}
+
 Task<State> History::recover() {
   State state;
   const std::optional<JournalSnapshot> snapshot = co_await journal_.snapshot();
   if (snapshot) {
-    state = cluster::decode_snapshot(snapshot->bytes);
+    state = std::move(*co_await decode_snapshot(snapshot->bytes));
     snapshot_at_ = last_ = snapshot->offset;
   }
+  Turns turns(grown_.loop());
   while (true) {
     const std::vector<JournalRecord> batch = co_await journal_.read(state.offset, kReadBatch);
     for (const JournalRecord& bytes : batch) {
       const Record record = cluster::decode(bytes.offset, bytes.bytes);
       cluster::apply(state, record);
       remember(record);
+      co_await turns.step();
     }
     if (batch.size() < kReadBatch) break;
   }
@@ -56,12 +66,15 @@ Task<void> History::append(const std::vector<Record>& records) {
   grown_.notify();
 }
 
-Task<void> History::snapshot_if_due(const State& state) {
-  if (state.offset < snapshot_at_ + std::max<uint64_t>(kSnapshotEvery, 2 * state.jobs.size())) co_return;
-  snapshot_at_ = state.offset;
+Task<void> History::snapshot_if_due(std::shared_ptr<const State> state) {
+  if (state->offset < snapshot_at_ + std::max<uint64_t>(kSnapshotEvery, 2 * state->jobs.size())) co_return;
+  snapshot_at_ = state->offset;
+  const auto encoded = std::make_shared<std::string>();
+  std::function<void()> work = [state, encoded] { *encoded = cluster::encode_snapshot(*state); };
+  co_await run_beside(offload_, std::move(work));
   JournalSnapshot snapshot;
-  snapshot.offset = state.offset;
-  snapshot.bytes = cluster::encode_snapshot(state);
+  snapshot.offset = state->offset;
+  snapshot.bytes = std::move(*encoded);
   try {
     co_await journal_.write_snapshot(std::move(snapshot), kKeepRecords);
   } catch (const Error& error) {
@@ -70,50 +83,61 @@ Task<void> History::snapshot_if_due(const State& state) {
   }
 }
 
-Task<State> History::replay(std::optional<WallTime> time, std::optional<uint64_t> offset) {
+Task<std::shared_ptr<State>> History::replay(std::optional<WallTime> time, std::optional<uint64_t> offset) {
   // Snapshots know offsets only: go back from the newest until one is old enough.
   uint64_t bound = offset.value_or(last_);
-  State state;
+  auto state = std::make_shared<State>();
   while (true) {
     const std::optional<JournalSnapshot> snapshot = co_await journal_.snapshot(bound);
-    state = snapshot ? cluster::decode_snapshot(snapshot->bytes) : State{};
-    if (!snapshot || !time || state.time <= *time) break;
+    state = std::make_shared<State>();
+    if (snapshot) state = co_await decode_snapshot(snapshot->bytes);
+    if (!snapshot || !time || state->time <= *time) break;
     bound = snapshot->offset - 1;
   }
-  const std::vector<JournalRecord> first = co_await journal_.read(state.offset, 1);
-  if (!first.empty() && first.front().offset != state.offset + 1) {
+  const std::vector<JournalRecord> first = co_await journal_.read(state->offset, 1);
+  if (!first.empty() && first.front().offset != state->offset + 1) {
     throw Error(ErrorCode::kNotFound, fmt::format("the journal begins at record {}", first.front().offset), "",
                 "ask for a later time");
   }
-  if (state.offset == 0 && !first.empty()) {
+  if (state->offset == 0 && !first.empty()) {
     const WallTime begin = cluster::decode(first.front().offset, first.front().bytes).time;
     if (bound == 0 || (time && *time < begin)) {
       throw Error(ErrorCode::kNotFound, fmt::format("the journal begins at {}", format_time(begin)), "",
                   "ask for a later time");
     }
   }
-  while (state.offset < bound) {
-    const std::vector<JournalRecord> batch = co_await journal_.read(state.offset, kReadBatch);
-    if (batch.empty()) break;
-    for (const JournalRecord& bytes : batch) {
-      const Record record = cluster::decode(bytes.offset, bytes.bytes);
-      if (record.offset > bound || (time && record.time > *time)) co_return state;
-      cluster::apply(state, record);
-    }
+  const auto done = std::make_shared<bool>(false);
+  while (state->offset < bound && !*done) {
+    const auto batch = std::make_shared<std::vector<JournalRecord>>();
+    *batch = co_await journal_.read(state->offset, kReadBatch);
+    if (batch->empty()) break;
+    std::function<void()> work = [state, batch, bound, time, done] {
+      for (const JournalRecord& bytes : *batch) {
+        const Record record = cluster::decode(bytes.offset, bytes.bytes);
+        *done = record.offset > bound || (time && record.time > *time);
+        if (*done) return;
+        cluster::apply(*state, record);
+      }
+    };
+    co_await run_beside(offload_, std::move(work));
   }
   co_return state;
 }
 
 Task<std::vector<Record>> History::records(uint64_t after, size_t count) {
-  std::vector<Record> out;
+  const auto out = std::make_shared<std::vector<Record>>();
   if (!recent_.empty() && after + 1 >= recent_.front().offset) {
-    for (size_t i = after + 1 - recent_.front().offset; i < recent_.size() && out.size() < count; ++i)
-      out.push_back(recent_[i]);
-    co_return out;
+    for (size_t i = after + 1 - recent_.front().offset; i < recent_.size() && out->size() < count; ++i)
+      out->push_back(recent_[i]);
+    co_return std::move(*out);
   }
-  for (const JournalRecord& bytes : co_await journal_.read(after, count))
-    out.push_back(cluster::decode(bytes.offset, bytes.bytes));
-  co_return out;
+  const auto read = std::make_shared<std::vector<JournalRecord>>();
+  *read = co_await journal_.read(after, count);
+  std::function<void()> work = [read, out] {
+    for (const JournalRecord& bytes : *read) out->push_back(cluster::decode(bytes.offset, bytes.bytes));
+  };
+  co_await run_beside(offload_, std::move(work));
+  co_return std::move(*out);
 }
 
 }  // namespace rubato::head

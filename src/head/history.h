@@ -6,13 +6,16 @@
 #include "cluster/state.h"
 #include "core/channel.h"
 #include "core/log.h"
+#include "head/offload.h"
 #include "world/journal.h"
 
 namespace rubato::head {
 
 class History {
  public:
-  History(Loop& loop, Journal& journal, Log log) : journal_(journal), log_(std::move(log)), grown_(loop) {}
+  // Records and snapshots are encoded and decoded beside the loop.
+  History(Loop& loop, Journal& journal, Log log, Offload offload = {})
+      : journal_(journal), log_(std::move(log)), offload_(std::move(offload)), grown_(loop) {}
 
   // The state after the last record. Throws an Error that names the record that cannot be read.
   Task<cluster::State> recover();
@@ -22,11 +25,12 @@ class History {
 
   // Writes a snapshot when enough has been appended since the last one. A failure is logged: the journal is whole
   // without it.
-  Task<void> snapshot_if_due(const cluster::State& state);
+  // Nobody changes the state meanwhile.
+  Task<void> snapshot_if_due(std::shared_ptr<const cluster::State> state);
 
   // The state as it was: after the last record not later than `time`, or after record `offset`. Throws kNotFound when
   // the journal does not reach back so far.
-  Task<cluster::State> replay(std::optional<WallTime> time, std::optional<uint64_t> offset);
+  Task<std::shared_ptr<cluster::State>> replay(std::optional<WallTime> time, std::optional<uint64_t> offset);
 
   // Records after an offset, at most `count`; the recent ones from memory.
   Task<std::vector<cluster::Record>> records(uint64_t after, size_t count);
@@ -35,9 +39,11 @@ class History {
 
  private:
   void remember(const cluster::Record& record);
+  Task<std::shared_ptr<cluster::State>> decode_snapshot(std::string bytes);
 
   Journal& journal_;
   Log log_;
+  Offload offload_;
   Event grown_;
   std::deque<cluster::Record> recent_;
   uint64_t last_ = 0;

@@ -52,11 +52,17 @@ std::vector<std::string> retired(Files& files, const std::string& folder, const 
   return paths;
 }
 
-Task<void> keep_house(World& world, std::string folder, const cluster::State& state, Log log) {
+Task<void> keep_house(World& world, std::string folder, StateReaders& readers, Log log) {
   while (true) {
     co_await Sleep(world.clock.loop(), world.clock.now() + kEvery);
     try {
-      const std::vector<std::string> paths = retired(world.files, folder, state, world.clock.wall());
+      const auto found = std::make_shared<std::vector<std::string>>();
+      std::function<void(const cluster::State&)> look = [&files = world.files, folder, now = world.clock.wall(),
+                                                         found](const cluster::State& state) {
+        *found = retired(files, folder, state, now);
+      };
+      co_await readers.read(std::move(look));
+      const std::vector<std::string>& paths = *found;
       for (const std::string& path : paths) co_await remove_in_turns(world, path);
       if (!paths.empty()) log.info("removed what forgotten jobs have left", {{"paths", paths.size()}});
     } catch (const Error& error) {

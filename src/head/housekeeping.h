@@ -12,14 +12,15 @@
 #include "cluster/state.h"
 #include "core/log.h"
 #include "core/task.h"
+#include "head/state_readers.h"
 #include "world/world.h"
 
 namespace rubato::head {
 
-// The paths below `folder`, the cluster's, that can go at this time.
+// The paths below `folder`, the cluster's, that can go at this time. Takes long where many jobs have been.
 std::vector<std::string> retired(Files& files, const std::string& folder, const cluster::State& state, WallTime now);
 
-// Looks for them again and again, and removes them in turns. The state outlives this.
-Task<void> keep_house(World& world, std::string folder, const cluster::State& state, Log log);
+// Looks for them again and again, beside the loop, and removes them in turns. The readers outlive this.
+Task<void> keep_house(World& world, std::string folder, StateReaders& readers, Log log);
 
 }  // namespace rubato::head

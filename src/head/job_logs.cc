@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -15,129 +16,387 @@ using nlohmann::json;
 namespace {
 // More than agents may have sent without an acknowledgement: enough to know what is kept already.
 constexpr uint64_t kTail = uint64_t{16} << 20;
-constexpr size_t kBlock = size_t{256} << 10;
+constexpr uint64_t kRecallBlock = uint64_t{1} << 20;
+constexpr size_t kPiece = size_t{1} << 20;  // of a log, read at once
+constexpr Duration kTellAgain = 2s;
+constexpr const char* kMissing = "/missing.json";
 
-// A line as the API gives it. `text` may be any bytes.
-std::string log_entry(const NodeId& node, const AgentId& agent, const elastic::LogLine& line) {
-  const json entry = {{"time", format_time(WallTime(std::chrono::microseconds(line.time_us)))},
-                      {"rank", line.rank},
-                      {"node", node.value},
-                      {"generation", line.generation},
-                      {"stream", line.is_stderr ? "err" : "out"},
-                      {"text", line.text},
-                      {"agent", agent.value},
-                      {"sequence", line.sequence}};
-  return entry.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+elastic::LogLine missing_line(elastic::LogLine place, const MissingLines& missing) {
+  place.is_stderr = true;
+  place.missing_lines = missing.lines;
+  place.missing_bytes = missing.bytes;
+  place.text =
+      fmt::format("rubato: {} line{} of rank {} ({} bytes) {} missing here: the head's disk was full", missing.lines,
+                  missing.lines == 1 ? "" : "s", place.rank, missing.bytes, missing.lines == 1 ? "is" : "are");
+  return place;
 }
 
-elastic::LogLine missing_before(const elastic::LogLine& line, uint64_t lost) {
-  elastic::LogLine words = line;
-  words.is_stderr = true;
-  words.text = fmt::format("rubato: {} lines are missing here: the head's disk did not take them", lost);
-  return words;
+std::string missing_document(const std::map<int, MissingLines>& missing) {
+  json document = json::object();
+  for (const auto& [rank, one] : missing) document[std::to_string(rank)] = {{"lines", one.lines}, {"bytes", one.bytes}};
+  return document.dump() + "\n";
 }
+
+std::map<int, MissingLines> read_missing(const std::string& text) {
+  std::map<int, MissingLines> out;
+  const json document = json::parse(text, nullptr, false);
+  if (!document.is_object()) return out;
+  for (const auto& [rank, one] : document.items()) {
+    if (!one.is_object()) continue;
+    out[std::atoi(rank.c_str())] = {one.value("lines", uint64_t{0}), one.value("bytes", uint64_t{0})};
+  }
+  return out;
+}
+
+const std::map<int, MissingLines> kNothing;
 
 }  // namespace
 
-JobLogs::JobLogs(Loop& loop, Files& files, std::string jobs_folder)
-    : loop_(loop), files_(files), folder_(std::move(jobs_folder)), grown_(loop) {}
+// One write to a log: made on the loop, carried out beside it, taken note of on the loop.
+struct JobLogs::Writing {
+  std::string path, folder;
+  NodeId node;
+  AgentId agent;
+  std::vector<elastic::LogLine> lines;                // what is said of missing ones first, then new ones
+  size_t told = 0;                                    // how many of them are of the first kind
+  std::optional<std::map<int, MissingLines>> totals;  // for the file beside the log
+  // The log as it was before, then as it is.
+  uint64_t size = 0, block_begin = 0;
+  LogBlock block;
+  bool torn = false, index_lost = false;
+  size_t kept = 0;  // so many of the lines are in the file
+
+  void carry_out(Files& files);
+  void add_to_index(Files& files, const std::vector<uint64_t>& ends);
+};
+
+void JobLogs::Writing::carry_out(Files& files) {
+  std::string bytes = torn ? "\n" : "";
+  std::vector<uint64_t> ends;
+  for (const elastic::LogLine& line : lines) {
+    bytes += log_entry(node, agent, line);
+    ends.push_back(size + bytes.size());
+  }
+  try {
+    files.make_folders(folder);
+    // Opened each time: a thousand running jobs are not a thousand open files.
+    files.open_append(path)->append(bytes);
+    size += bytes.size();
+    torn = false;
+  } catch (const Error&) {
+    size = file_size(files, path);
+    torn = true;
+  }
+  // A disk that has become full has taken the first ones.
+  kept = static_cast<size_t>(std::ranges::upper_bound(ends, size) - ends.begin());
+  ends.resize(kept);
+  try {
+    if (totals && kept == lines.size()) {
+      const std::string draft = folder + kMissing + ".draft";
+      files.remove_tree(draft);
+      files.open_append(draft)->append(missing_document(*totals));
+      files.move(draft, folder + kMissing);
+      totals.reset();
+    }
+    add_to_index(files, ends);
+  } catch (const Error&) {
+    index_lost = true;
+  }
+}
+
+void JobLogs::Writing::add_to_index(Files& files, const std::vector<uint64_t>& ends) {
+  if (index_lost) {
+    LogIndex index;
+    block = extend_index(files, path, index);
+    block_begin = index.end();
+    write_index(files, path, index);
+    index_lost = false;
+    return;
+  }
+  std::string text;
+  for (size_t i = 0; i < ends.size(); ++i) {
+    block.add(lines[i].rank, format_time(WallTime(std::chrono::microseconds(lines[i].time_us))));
+    block.end = ends[i];
+    if (block.end - block_begin < kLogBlock) continue;
+    block_begin = block.end;
+    text += index_line(std::exchange(block, {}));
+  }
+  if (!text.empty()) files.open_append(index_path(path))->append(text);
+}
+
+JobLogs::JobLogs(Loop& loop, Files& files, std::string jobs_folder, Offload offload)
+    : loop_(loop),
+      files_(files),
+      folder_(std::move(jobs_folder)),
+      offload_(offload),
+      grown_(loop),
+      chores_(loop, std::move(offload)) {}
 
 std::string JobLogs::path(const JobId& job) const { return folder_ + "/" + job.value + "/log"; }
 
-JobLogs::OpenLog& JobLogs::open(const JobId& job) {
-  const auto found = open_.find(job);
-  if (found != open_.end()) return found->second;
-  OpenLog& log = open_[job];
-  if (!files_.exists(path(job))) return log;
-  uint64_t size = 0;
-  for (const Files::Entry& entry : files_.list(folder_ + "/" + job.value)) {
-    if (entry.name == "log") size = entry.size;
-  }
-  uint64_t offset = size > kTail ? size - kTail : 0;
-  log.unread = offset;
-  while (offset < size) {
-    const uint64_t before = offset;
-    for (const std::string& line : read(job, offset)) {
-      const json entry = json::parse(line, nullptr, false);
-      if (!entry.is_object() || !entry.contains("agent") || !entry.contains("sequence"))
-        continue;  // the tail's first line
-      uint64_t& kept = log.kept[AgentId{entry["agent"].get<std::string>()}];
-      kept = std::max(kept, entry["sequence"].get<uint64_t>());
+// Beside the loop: what a log holds already, for whoever goes on with it.
+template <class Log>
+void open_log(Files& files, const std::string& path, Log& log) {
+  log.size = file_size(files, path);
+  if (log.size == 0) return;
+  bool damaged = false;
+  LogIndex index = read_index(files, path, log.size, damaged);
+  const size_t known = index.blocks.size();
+  log.block = extend_index(files, path, index);
+  log.block_begin = index.end();
+  if (damaged || index.blocks.size() != known) {
+    try {
+      write_index(files, path, index);
+    } catch (const Error&) {
+      // A full disk: the next one who opens it tries again.
     }
-    log.torn = offset == before;
-    if (log.torn) break;
   }
-  return log;
+  // From the beginning of a line on; the end of the file may be in the middle of one.
+  uint64_t begin = log.size > kTail ? log.size - kTail : 0;
+  log.unread = begin;
+  while (begin < log.size) {
+    const LogPiece piece = read_lines(files, path, LogFilter{}, begin, log.size, kPiece);
+    for (const std::string_view line : split(piece.lines, '\n')) {
+      const auto facts = log_facts(line);
+      if (!facts) continue;  // the tail's first line
+      uint64_t& kept = log.kept[AgentId{std::string(facts->agent)}];
+      kept = std::max(kept, facts->sequence);
+    }
+    log.torn = piece.next == begin;
+    if (log.torn) break;
+    begin = piece.next;
+  }
+}
+
+Task<std::shared_ptr<JobLogs::OpenLog>> JobLogs::open(JobId job) {
+  co_await chores_.idle(job);
+  const auto found = open_.find(job);
+  if (found != open_.end()) co_return found->second;
+  const auto log = std::make_shared<OpenLog>();
+  std::function<void()> work = [&files = files_, path = path(job), log] { open_log(files, path, *log); };
+  std::function<void()> after = [this, job, log] { open_[job] = log; };
+  co_await chores_.run(job, std::move(work), std::move(after));
+  co_return log;
 }
 
 Task<void> JobLogs::recall(JobId job, AgentId agent) {
-  if (open(job).kept.contains(agent)) co_return;
-  // Keys are in alphabetical order, so this is how its lines begin; in a text the quotes would be escaped.
+  const std::shared_ptr<OpenLog> log = co_await open(job);
+  if (log->kept.contains(agent)) co_return;
+  // This is how its lines begin; in a text the quotes would be escaped.
   const std::string beginning = fmt::format("{{\"agent\":\"{}\"", agent.value);
-  uint64_t last = 0;
-  Turns turns(loop_);
-  for (uint64_t end = open(job).unread; end > 0;) {
-    const uint64_t begin = end > kBlock ? end - kBlock : 0;
-    const std::string block = files_.read_range(path(job), begin, end - begin + beginning.size());
-    const size_t found = block.rfind(beginning);
-    if (found != std::string::npos) {
-      uint64_t offset = begin + found;
-      const std::vector<std::string> lines = read(job, offset);
-      const json entry = lines.empty() ? json() : json::parse(lines.front(), nullptr, false);
-      if (entry.is_object()) last = entry.value("sequence", uint64_t{0});
-      break;
-    }
+  const auto last = std::make_shared<uint64_t>(0);
+  for (uint64_t end = log->unread; end > 0 && *last == 0;) {
+    const uint64_t begin = end > kRecallBlock ? end - kRecallBlock : 0;
+    std::function<void()> work = [&files = files_, path = path(job), beginning, begin, end, last] {
+      const std::string block = files.read_range(path, begin, end - begin + beginning.size());
+      const size_t found = block.rfind(beginning);
+      if (found == std::string::npos) return;
+      const LogPiece piece = read_lines(files, path, LogFilter{}, begin + found, UINT64_MAX, 1);
+      if (const auto facts = log_facts(trim(piece.lines))) *last = facts->sequence;
+    };
+    co_await run_beside(offload_, std::move(work));
     end = begin;
+  }
+  uint64_t& kept = log->kept[agent];
+  kept = std::max(kept, *last);
+}
+
+Task<uint64_t> JobLogs::append(JobId job, NodeId node, AgentId agent, std::vector<elastic::LogLine> lines) {
+  const std::shared_ptr<OpenLog> log = co_await open(job);
+  co_await chores_.idle(job);
+  const uint64_t before = log->kept[agent];
+  std::erase_if(lines, [&](const elastic::LogLine& line) { return line.sequence <= before; });
+  if (lines.empty()) co_return before;
+  const uint64_t last = log->kept[agent] = lines.back().sequence;
+  bool tell = false;
+  for (const elastic::LogLine& line : lines) {
+    if (line.missing_lines == 0) continue;
+    count_missing(job, line.rank, {line.missing_lines, line.missing_bytes});
+    tell = true;
+  }
+  log->owes_totals |= tell;
+  const auto writing = std::make_shared<Writing>();
+  writing->node = std::move(node);
+  writing->agent = std::move(agent);
+  writing->lines = std::move(lines);
+  co_await write(job, log, writing);
+  co_return last;
+}
+
+// Nothing is under way for this job.
+Task<void> JobLogs::write(JobId job, std::shared_ptr<OpenLog> log, std::shared_ptr<Writing> writing) {
+  writing->path = path(job);
+  writing->folder = folder_ + "/" + job.value;
+  std::vector<elastic::LogLine> told;
+  for (const auto& [rank, lost] : log->lost) told.push_back(missing_line(lost.second, lost.first));
+  writing->told = told.size();
+  writing->lines.insert(writing->lines.begin(), told.begin(), told.end());
+  if (log->owes_totals || !told.empty()) writing->totals = missing(job);
+  writing->size = log->size;
+  writing->block_begin = log->block_begin;
+  writing->block = log->block;
+  writing->torn = log->torn;
+  writing->index_lost = log->index_lost;
+  std::function<void()> work = [&files = files_, writing] { writing->carry_out(files); };
+  std::function<void()> after = [this, job, log, writing] { wrote(job, *log, *writing); };
+  co_await chores_.run(job, std::move(work), std::move(after));
+}
+
+void JobLogs::wrote(const JobId& job, OpenLog& log, Writing& writing) {
+  log.size = writing.size;
+  log.block_begin = writing.block_begin;
+  log.block = std::move(writing.block);
+  log.torn = writing.torn;
+  log.index_lost = writing.index_lost;
+  for (size_t i = 0; i < std::min(writing.told, writing.kept); ++i) log.lost.erase(writing.lines[i].rank);
+  for (size_t i = std::max(writing.told, writing.kept); i < writing.lines.size(); ++i) {
+    elastic::LogLine& line = writing.lines[i];
+    auto& [missing, place] = log.lost[line.rank];
+    // What was lost before it came here is counted already.
+    const MissingLines one = line.missing_lines > 0 ? MissingLines{line.missing_lines, line.missing_bytes}
+                                                    : MissingLines{1, line.text.size()};
+    missing.lines += one.lines;
+    missing.bytes += one.bytes;
+    if (line.missing_lines == 0) count_missing(job, line.rank, one);
+    line.text.clear();
+    place = std::move(line);
+    log.lost_node = writing.node;
+    log.lost_agent = writing.agent;
+  }
+  log.owes_totals = writing.totals.has_value() || !log.lost.empty();
+  if (log.closed && !log.owes_totals) open_.erase(job);
+  grown_.notify();
+}
+
+void JobLogs::count_missing(const JobId& job, int rank, const MissingLines& missing) {
+  MissingLines& total = missing_[job][rank];
+  total.lines += missing.lines;
+  total.bytes += missing.bytes;
+}
+
+void JobLogs::close(const JobId& job) {
+  const auto found = open_.find(job);
+  if (found != open_.end()) {
+    found->second->closed = true;
+    if (!found->second->owes_totals) open_.erase(found);
+  }
+  grown_.notify();
+}
+
+Task<void> JobLogs::keep_telling() {
+  while (true) {
+    co_await Sleep(loop_, loop_.now() + kTellAgain);
+    std::vector<JobId> jobs;
+    for (const auto& [job, log] : open_) {
+      if (log->owes_totals) jobs.push_back(job);
+    }
+    for (const JobId& job : jobs) {
+      co_await chores_.idle(job);
+      const auto found = open_.find(job);
+      if (found == open_.end() || !found->second->owes_totals) continue;
+      const std::shared_ptr<OpenLog> log = found->second;
+      const auto writing = std::make_shared<Writing>();
+      writing->node = log->lost_node;
+      writing->agent = log->lost_agent;
+      co_await write(job, log, writing);
+    }
+  }
+}
+
+Task<void> JobLogs::remember_missing(std::vector<JobId> jobs) {
+  const auto found = std::make_shared<MissingByJob>();
+  std::function<void()> work = [&files = files_, folder = folder_, jobs = std::move(jobs), found] {
+    for (const JobId& job : jobs) {
+      const std::optional<std::string> text = files.read(folder + "/" + job.value + kMissing);
+      if (text) (*found)[job] = read_missing(*text);
+    }
+  };
+  co_await run_beside(offload_, std::move(work));
+  missing_ = std::move(*found);
+}
+
+const std::map<int, MissingLines>& JobLogs::missing(const JobId& job) const {
+  const auto found = missing_.find(job);
+  return found == missing_.end() ? kNothing : found->second;
+}
+
+// A writer has seen to it that there is one; of a log that nobody writes to it may be missing or damaged.
+Task<std::shared_ptr<LogIndex>> JobLogs::index(JobId job) {
+  const auto index = std::make_shared<LogIndex>();
+  if (!open_.contains(job)) co_await chores_.idle(job);
+  const bool written = open_.contains(job);
+  std::function<void()> work = [&files = files_, path = path(job), index, written] {
+    const uint64_t size = file_size(files, path);
+    if (size == 0) return;
+    bool damaged = false;
+    *index = read_index(files, path, size, damaged);
+    const size_t known = index->blocks.size();
+    if (written && size - index->end() < 4 * kLogBlock) return;
+    extend_index(files, path, *index);
+    if (written || (!damaged && index->blocks.size() == known)) return;
+    try {
+      write_index(files, path, *index);
+    } catch (const Error&) {
+      // A full disk: the next one who asks makes it again.
+    }
+  };
+  if (written) {
+    co_await run_beside(offload_, std::move(work));
+  } else {
+    std::function<void()> after = [] {};
+    co_await chores_.run(job, std::move(work), std::move(after));
+  }
+  co_return index;
+}
+
+Task<JobLogs::Cursor> JobLogs::find(JobId job, LogFilter filter, std::optional<uint64_t> tail) {
+  Cursor cursor;
+  cursor.job = job;
+  cursor.filter = filter;
+  const std::shared_ptr<LogIndex> index = co_await this->index(job);
+  uint64_t from = 0;
+  if (tail) {
+    const auto place = std::make_shared<LogTail>();
+    std::function<void()> begin = [&files = files_, path = path(job), index, filter, place, wanted = *tail] {
+      *place = begin_tail(files, path, *index, filter, wanted);
+    };
+    co_await run_beside(offload_, std::move(begin));
+    Turns turns(loop_);
+    while (!place->done) {
+      std::function<void()> back = [&files = files_, path = path(job), index, filter, place] {
+        look_back(files, path, *index, filter, *place);
+      };
+      co_await run_beside(offload_, std::move(back));
+      co_await turns.step();
+    }
+    from = place->begin;
+  }
+  cursor.ranges = log_ranges(*index, filter, from);
+  co_return cursor;
+}
+
+Task<std::optional<std::string>> JobLogs::read(Cursor& cursor) {
+  Turns turns(loop_);
+  while (true) {
+    const LogRange range = cursor.ranges.front();
+    const auto piece = std::make_shared<LogPiece>();
+    std::function<void()> work = [&files = files_, path = path(cursor.job), filter = cursor.filter, range, piece] {
+      *piece = read_lines(files, path, filter, range.begin, range.end, kPiece);
+    };
+    co_await run_beside(offload_, std::move(work));
+    const bool moved = piece->next > range.begin;
+    const bool last = cursor.ranges.size() == 1;
+    cursor.ranges.front().begin = piece->next;
+    if (!last && (!moved || piece->next >= range.end)) cursor.ranges.erase(cursor.ranges.begin());
+    if (!piece->lines.empty()) co_return std::move(piece->lines);
+    if (!moved && last) co_return std::nullopt;
     co_await turns.step();
   }
-  uint64_t& kept = open(job).kept[agent];
-  kept = std::max(kept, last);
 }
 
-uint64_t JobLogs::append(const JobId& job, const NodeId& node, const AgentId& agent,
-                         const std::vector<elastic::LogLine>& lines) {
-  OpenLog& log = open(job);
-  uint64_t last = log.kept[agent];
-  uint64_t fresh = 0;
-  std::string bytes = log.torn ? "\n" : "";
-  for (const elastic::LogLine& line : lines) {
-    if (line.sequence <= last) continue;
-    if (fresh++ == 0 && log.lost > 0) bytes += log_entry(node, agent, missing_before(line, log.lost));
-    bytes += log_entry(node, agent, line);
-    last = line.sequence;
-  }
-  if (fresh == 0) return last;
-  try {
-    files_.make_folders(folder_ + "/" + job.value);
-    // Opened each time: a thousand running jobs are not a thousand open files.
-    files_.open_append(path(job))->append(bytes);
-    log.lost = 0;
-    log.torn = false;
-  } catch (const Error&) {
-    log.lost += fresh;
-    log.torn = true;
-  }
-  log.kept[agent] = last;
-  grown_.notify();
-  return last;
-}
-
-std::vector<std::string> JobLogs::read(const JobId& job, uint64_t& offset) const {
-  std::vector<std::string> lines;
-  if (!files_.exists(path(job))) return lines;
-  std::string block = files_.read_range(path(job), offset, kBlock);
-  // A line may be longer than a block, but not than a few.
-  while (block.find('\n') == std::string::npos) {
-    const std::string more = files_.read_range(path(job), offset + block.size(), kBlock);
-    if (more.empty()) return lines;
-    block += more;
-  }
-  const size_t whole = block.rfind('\n') + 1;
-  offset += whole;
-  for (const std::string_view line : split(std::string_view(block).substr(0, whole - 1), '\n')) {
-    if (!line.empty()) lines.emplace_back(line);
-  }
-  return lines;
+bool JobLogs::at_end(const Cursor& cursor) const {
+  const auto found = open_.find(cursor.job);
+  return found != open_.end() && cursor.ranges.size() == 1 && cursor.ranges.front().begin >= found->second->size;
 }
 
 }  // namespace rubato::head

@@ -1,63 +1,109 @@
 // JobLogs: the lines that jobs have printed, one file a job, in the order in which they came in.
 //
 // Agents send a line again until it is acknowledged; lines carry (agent, sequence), so that each is kept once, also
-// by a head that did not see the first time.
+// by a head that did not see the first time. Files are read and written beside the loop, for each job one after the
+// other (log_file.h has how).
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/channel.h"
 #include "core/task.h"
 #include "elastic/node_wire.h"
+#include "head/log_file.h"
+#include "head/offload.h"
 #include "world/files.h"
 
 namespace rubato::head {
 
+// Lines that neither a node nor the head could keep, because a disk was full.
+struct MissingLines {
+  uint64_t lines = 0;
+  uint64_t bytes = 0;  // of their texts
+};
+
+using MissingByJob = std::map<JobId, std::map<int, MissingLines>>;  // and rank
+
 class JobLogs {
  public:
-  JobLogs(Loop& loop, Files& files, std::string jobs_folder);
+  JobLogs(Loop& loop, Files& files, std::string jobs_folder, Offload offload = {});
 
   // Keeps the lines that are new. Returns the sequence number up to which the agent may forget them. Lines that the
-  // disk does not take are lost, and the log says so as soon as it takes one: a node is worth more than its lines.
-  uint64_t append(const JobId& job, const NodeId& node, const AgentId& agent,
-                  const std::vector<elastic::LogLine>& lines);
+  // disk does not take are lost, and counted: the log says so at their place as soon as the disk takes that, also
+  // when the job has ended. A node is worth more than its lines.
+  Task<uint64_t> append(JobId job, NodeId node, AgentId agent, std::vector<elastic::LogLine> lines);
 
   // Looks through the whole log for the last line of this agent, if it is not known which one that is: a dead agent
   // may have left lines that a head before this one has kept, long ago. Before append() for such an agent.
   Task<void> recall(JobId job, AgentId agent);
 
-  // The job has ended: nothing of it is held any more, and who reads it may stop.
-  void close(const JobId& job) {
-    open_.erase(job);
-    grown_.notify();
-  }
+  // The job has ended: nothing of it is held any more but what is missing, and who reads it may stop.
+  void close(const JobId& job);
+
+  // Tries again and again to say what is missing where the disk had no room to say so.
+  Task<void> keep_telling();
+
+  // What earlier heads have counted, of these jobs. Once, at the start.
+  Task<void> remember_missing(std::vector<JobId> jobs);
+  // By rank; empty for a job of which all is there.
+  const std::map<int, MissingLines>& missing(const JobId& job) const;
+  const MissingByJob& missing_by_job() const { return missing_; }
 
   size_t open_files() const { return open_.size(); }
 
   std::string path(const JobId& job) const;
   Event& grown() { return grown_; }
 
-  // The next whole lines from `offset` on, which moves behind them; empty at the end of the file.
-  std::vector<std::string> read(const JobId& job, uint64_t& offset) const;
+  // A place in a log, from where lines that match are read on.
+  struct Cursor {
+    JobId job;
+    LogFilter filter;
+    std::vector<LogRange> ranges;  // not read yet; the last has no end
+  };
+  // With `tail`: at the last so many lines that match.
+  Task<Cursor> find(JobId job, LogFilter filter, std::optional<uint64_t> tail);
+  // The next lines that match, each with its end. nullopt: the end of the log, as of now.
+  Task<std::optional<std::string>> read(Cursor& cursor);
+  // Nothing was added behind the cursor, as far as is known without asking the disk.
+  bool at_end(const Cursor& cursor) const;
 
  private:
   struct OpenLog {
     std::map<AgentId, uint64_t> kept;  // the last sequence number
-    uint64_t lost = 0;                 // lines that the disk did not take since the last one that it took
+    uint64_t size = 0;                 // of the file
     uint64_t unread = 0;               // so much of the beginning was not looked at
     bool torn = false;                 // the file may end in the middle of a line: a head died, the disk was full
+    LogBlock block;                    // what the index does not have yet
+    uint64_t block_begin = 0;
+    bool index_lost = false;  // the disk did not take a part of it: it is made anew
+    // Lines that the disk did not take, not told yet, by rank; and a line of that rank, for its place.
+    std::map<int, std::pair<MissingLines, elastic::LogLine>> lost;
+    NodeId lost_node;
+    AgentId lost_agent;
+    bool owes_totals = false;  // the file with what is missing does not say all of it
+    bool closed = false;
   };
-  OpenLog& open(const JobId& job);
+  struct Writing;
+
+  Task<std::shared_ptr<OpenLog>> open(JobId job);
+  Task<std::shared_ptr<LogIndex>> index(JobId job);
+  Task<void> write(JobId job, std::shared_ptr<OpenLog> log, std::shared_ptr<Writing> writing);
+  void wrote(const JobId& job, OpenLog& log, Writing& writing);
+  void count_missing(const JobId& job, int rank, const MissingLines& missing);
 
   Loop& loop_;
   Files& files_;
   std::string folder_;
-  std::map<JobId, OpenLog> open_;
+  Offload offload_;
+  std::map<JobId, std::shared_ptr<OpenLog>> open_;
+  MissingByJob missing_;
   Event grown_;
+  Chores<JobId> chores_;  // on the files of a job
 };
 
 }  // namespace rubato::head

@@ -1,9 +1,12 @@
 #include "head/job_logs.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
+#include "core/scope.h"
+#include "core/text.h"
 #include "sim/simulation.h"
 
 namespace rubato::head {
@@ -13,11 +16,17 @@ const JobId kJob{"j-1"};
 const NodeId kNode{"n-1"};
 const AgentId kAgent{"agent"};
 
-elastic::LogLine line(uint64_t sequence, std::string text) {
+elastic::LogLine line(uint64_t sequence, std::string text, int rank = 0) {
   elastic::LogLine out;
+  out.rank = rank;
   out.sequence = sequence;
   out.text = std::move(text);
   return out;
+}
+
+template <class T>
+Task<void> store(Task<T> task, std::optional<T>& result) {
+  result = co_await std::move(task);
 }
 
 Task<int> idle(sim::SimProgram& self) {
@@ -32,63 +41,126 @@ class JobLogsTest : public testing::Test {
   }
   Files& files() { return program.world().files; }
   std::unique_ptr<JobLogs> open() { return std::make_unique<JobLogs>(program.loop(), files(), "/cluster/jobs"); }
-  static std::vector<std::string> texts(const JobLogs& logs) {
-    std::vector<std::string> out;
-    uint64_t offset = 0;
-    while (true) {
-      const auto lines = logs.read(kJob, offset);
-      if (lines.empty()) return out;
-      for (const std::string& one : lines) out.push_back(nlohmann::json::parse(one).at("text"));
-    }
+  // Runs it to its end.
+  template <class T>
+  T wait_for(Task<T> task) {
+    std::optional<T> result;
+    Scope scope(program.loop());
+    scope.spawn(store(std::move(task), result));
+    sim.simulator.run_for(1s);
+    EXPECT_TRUE(result.has_value());
+    return std::move(*result);
   }
+  uint64_t append(JobLogs& logs, std::vector<elastic::LogLine> lines, const AgentId& agent = kAgent) {
+    return wait_for(logs.append(kJob, kNode, agent, std::move(lines)));
+  }
+  std::vector<std::string> asked(JobLogs& logs, LogFilter filter = {}, std::optional<uint64_t> tail = {}) {
+    JobLogs::Cursor cursor = wait_for(logs.find(kJob, std::move(filter), tail));
+    std::vector<std::string> out;
+    while (const std::optional<std::string> lines = wait_for(logs.read(cursor))) {
+      for (const std::string_view one : split(trim(*lines), '\n')) out.push_back(nlohmann::json::parse(one).at("text"));
+    }
+    return out;
+  }
+  std::vector<std::string> texts(JobLogs& logs) { return asked(logs); }
   sim::Simulation sim;
   sim::SimProgram& program;
 };
 
 TEST_F(JobLogsTest, KeepsEachLineOnceAlsoInTheNextHead) {
-  EXPECT_EQ(open()->append(kJob, kNode, kAgent, {line(1, "a"), line(2, "b")}), 2u);
+  EXPECT_EQ(append(*open(), {line(1, "a"), line(2, "b")}), 2u);
   const auto logs = open();
-  EXPECT_EQ(logs->append(kJob, kNode, kAgent, {line(2, "b"), line(3, "c")}), 3u);
+  EXPECT_EQ(append(*logs, {line(2, "b"), line(3, "c")}), 3u);
   EXPECT_EQ(texts(*logs), (std::vector<std::string>{"a", "b", "c"}));
 }
 
 TEST_F(JobLogsTest, AFullDiskCostsLinesAndTheLogSaysHowMany) {
   const auto logs = open();
-  logs->append(kJob, kNode, kAgent, {line(1, "a")});
+  append(*logs, {line(1, "a")});
   sim.machine(1).disk().set_free_bytes(10);
-  EXPECT_EQ(logs->append(kJob, kNode, kAgent, {line(2, "b"), line(3, "c")}), 3u);
-  EXPECT_EQ(logs->append(kJob, kNode, kAgent, {line(4, "d")}), 4u);
+  EXPECT_EQ(append(*logs, {line(2, "b"), line(3, "c")}), 3u);
+  EXPECT_EQ(append(*logs, {line(4, "dd", 7)}), 4u);
+  EXPECT_EQ(logs->missing(kJob).at(0).lines, 2u) << "it is known before the log can say so";
   sim.machine(1).disk().set_free_bytes(1 << 20);
-  EXPECT_EQ(logs->append(kJob, kNode, kAgent, {line(5, "e")}), 5u);
-  EXPECT_EQ(texts(*logs), (std::vector<std::string>{
-                              "a", "rubato: 3 lines are missing here: the head's disk did not take them", "e"}));
+  EXPECT_EQ(append(*logs, {line(5, "e")}), 5u);
+  const std::vector<std::string> all{
+      "a", "rubato: 2 lines of rank 0 (2 bytes) are missing here: the head's disk was full",
+      "rubato: 1 line of rank 7 (2 bytes) is missing here: the head's disk was full", "e"};
+  EXPECT_EQ(texts(*logs), all);
+  append(*logs, {line(6, "f")});
+  EXPECT_EQ(texts(*logs).size(), all.size() + 1) << "it is said once";
+}
+
+// The job ends while the disk is full, and prints nothing any more.
+TEST_F(JobLogsTest, SaysWhatIsMissingOfAJobThatHasEndedToo) {
+  const auto logs = open();
+  append(*logs, {line(1, "a")});
+  sim.machine(1).disk().set_free_bytes(0);
+  append(*logs, {line(2, "b"), line(3, "c")});
+  logs->close(kJob);
+  Scope scope(program.loop());
+  scope.spawn(logs->keep_telling());
+  sim.simulator.run_for(60s);
+  EXPECT_EQ(texts(*logs), std::vector<std::string>{"a"});
+  sim.machine(1).disk().set_free_bytes(1 << 20);
+  sim.simulator.run_for(10s);
+  const auto all = texts(*logs);
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[1].find("rubato: 2 lines of rank 0 (2 bytes) are missing here"), 0u) << all[1];
+  EXPECT_EQ(logs->open_files(), 0u);
+  // The next head knows it as well.
+  const auto next = open();
+  Scope reading(program.loop());
+  reading.spawn(next->remember_missing({kJob}));
+  sim.simulator.run_for(1s);
+  EXPECT_EQ(next->missing(kJob).at(0).lines, 2u);
+  EXPECT_EQ(next->missing(kJob).at(0).bytes, 2u);
+}
+
+TEST_F(JobLogsTest, CountsWhatANodeCouldNotKeep) {
+  const auto logs = open();
+  elastic::LogLine gap = line(2, "rubato: 40 lines are missing", 3);
+  gap.missing_lines = 40;
+  gap.missing_bytes = 4000;
+  append(*logs, {line(1, "a"), gap});
+  append(*logs, {gap});
+  EXPECT_EQ(logs->missing(kJob).at(3).lines, 40u) << "once, though it was sent twice";
+  EXPECT_EQ(logs->missing(kJob).at(3).bytes, 4000u);
+  const auto log = files().read(logs->path(kJob)).value_or("");
+  EXPECT_NE(log.find(R"("missing":{"bytes":4000,"lines":40})"), std::string::npos) << log;
 }
 
 TEST_F(JobLogsTest, ALineThatAHeadBeganIsEndedByTheNext) {
-  open()->append(kJob, kNode, kAgent, {line(1, "a")});
+  append(*open(), {line(1, "a")});
   files().open_append("/cluster/jobs/j-1/log")->append("{\"text\":\"hal");
   const auto logs = open();
-  logs->append(kJob, kNode, kAgent, {line(2, "b")});
-  uint64_t offset = 0;
-  const auto lines = logs->read(kJob, offset);
-  ASSERT_EQ(lines.size(), 3u);
-  EXPECT_EQ(nlohmann::json::parse(lines[2]).at("text"), "b");
+  append(*logs, {line(2, "b")});
+  EXPECT_EQ(texts(*logs), (std::vector<std::string>{"a", "b"}));
+}
+
+TEST_F(JobLogsTest, AnyBytesAreALine) {
+  const auto logs = open();
+  const std::string odd = "10%\r20%\t\"quoted\" \\ {,\"rank\":9,\"time\":\"9\"}";
+  append(*logs, {line(1, odd), line(2, std::string("\0\x01\xff", 3)), line(3, ""), line(4, "\xc3\xa4")});
+  EXPECT_EQ(texts(*logs), (std::vector<std::string>{odd, std::string("\0\x01\xef\xbf\xbd", 5), "", "\xc3\xa4"}));
+  EXPECT_EQ(asked(*logs, log_filter(0, {})).size(), 4u);
+  EXPECT_TRUE(asked(*logs, log_filter(9, {})).empty());
 }
 
 Task<int> recall_then_append(sim::SimProgram&, JobLogs& logs, AgentId agent, std::vector<elastic::LogLine> lines) {
   co_await logs.recall(kJob, agent);
-  co_return static_cast<int>(logs.append(kJob, kNode, agent, lines));
+  co_return static_cast<int>(co_await logs.append(kJob, kNode, agent, std::move(lines)));
 }
 
 // A dead agent's folder may hold lines that an earlier head has kept, and much may have been printed since.
 TEST_F(JobLogsTest, FindsTheLastLineOfADeadAgentHoweverFarBackItIs) {
   const AgentId dead{"dead"}, never{"never"}, noisy{"noisy"};
-  open()->append(kJob, kNode, dead, {line(1, "a"), line(2, R"({"agent":"never","sequence":9})")});
+  append(*open(), {line(1, "a"), line(2, R"({"agent":"never","sequence":9})")}, dead);
   {
     const auto logs = open();
     std::vector<elastic::LogLine> many;
     for (uint64_t i = 1; i <= 300; ++i) many.push_back(line(i, std::string(60'000, 'x')));
-    logs->append(kJob, kNode, noisy, many);
+    append(*logs, many, noisy);
   }
   const auto logs = open();
   const auto append = [&](const AgentId& agent, std::vector<elastic::LogLine> lines) {
@@ -103,6 +175,128 @@ TEST_F(JobLogsTest, FindsTheLastLineOfADeadAgentHoweverFarBackItIs) {
   ASSERT_EQ(all.size(), 304u);
   EXPECT_EQ(all[302], "c");
   EXPECT_EQ(all[303], "d");
+}
+
+// ---- questions about a long log ----
+
+class LongLog : public JobLogsTest {
+ protected:
+  // Rank 0 prints all the time, rank 7 only in a stretch in the middle; a line a millisecond.
+  LongLog() : logs(open()) {
+    for (uint64_t batch = 0; batch < 60; ++batch) {
+      std::vector<elastic::LogLine> lines;
+      for (uint64_t i = 0; i < 500; ++i) {
+        const uint64_t n = batch * 500 + i;
+        const bool middle = n >= 14'000 && n < 14'100;
+        lines.push_back(line(n + 1, fmt::format("{} {}", n, std::string(100, 'x')), middle && n % 2 == 0 ? 7 : 0));
+        lines.back().time_us = static_cast<int64_t>(n) * 1000;
+      }
+      append(*logs, std::move(lines));
+    }
+  }
+  static std::string number(const std::string& text) { return text.substr(0, text.find(' ')); }
+  static WallTime at(int64_t n) { return WallTime(std::chrono::milliseconds(n)); }
+
+  void expect_right_answers(JobLogs& logs) {
+    EXPECT_EQ(asked(logs).size(), 30'000u);
+    const auto seven = asked(logs, log_filter(7, {}));
+    ASSERT_EQ(seven.size(), 50u);
+    EXPECT_EQ(number(seven.front()), "14000");
+    EXPECT_EQ(number(seven.back()), "14098");
+    const auto late = asked(logs, log_filter({}, at(29'990)));
+    ASSERT_EQ(late.size(), 10u);
+    EXPECT_EQ(number(late.front()), "29990");
+    const auto both = asked(logs, log_filter(7, at(14'051)));
+    ASSERT_EQ(both.size(), 24u);
+    EXPECT_EQ(number(both.front()), "14052");
+    const auto last = asked(logs, {}, 3);
+    ASSERT_EQ(last.size(), 3u);
+    EXPECT_EQ(number(last.front()), "29997");
+    EXPECT_EQ(asked(logs, {}, 2'345).size(), 2'345u);
+    const auto last_seven = asked(logs, log_filter(7, {}), 5);
+    ASSERT_EQ(last_seven.size(), 5u);
+    EXPECT_EQ(number(last_seven.front()), "14090");
+    EXPECT_EQ(asked(logs, log_filter(7, at(14'090)), 100).size(), 5u);
+    EXPECT_TRUE(asked(logs, log_filter(8, {}), 5).empty());
+    EXPECT_TRUE(asked(logs, {}, 0).empty());
+  }
+  std::string index() { return files().read(index_path(logs->path(kJob))).value_or(""); }
+  std::unique_ptr<JobLogs> logs;
+};
+
+TEST_F(LongLog, IsAnsweredFromTheRightPlaces) {
+  expect_right_answers(*logs);
+  logs->close(kJob);
+  expect_right_answers(*logs);
+}
+
+TEST_F(LongLog, OnlyBlocksWithAnAnswerAreRead) {
+  bool damaged = false;
+  const std::string path = logs->path(kJob);
+  const uint64_t size = file_size(files(), path);
+  const LogIndex index = read_index(files(), path, size, damaged);
+  EXPECT_FALSE(damaged);
+  ASSERT_GT(index.blocks.size(), 10u);
+  EXPECT_LT(size - index.end(), kLogBlock + 1000);
+  const auto wanted = [&](const LogFilter& filter) {
+    uint64_t bytes = 0;
+    for (const LogRange& range : log_ranges(index, filter)) bytes += std::min(range.end, size) - range.begin;
+    return bytes;
+  };
+  EXPECT_EQ(wanted({}), size);
+  EXPECT_LT(wanted(log_filter(7, {})), 3 * kLogBlock);
+  EXPECT_LT(wanted(log_filter({}, at(29'990))), 3 * kLogBlock);
+}
+
+TEST_F(LongLog, AnIndexThatIsMissingOrDamagedIsMadeAnew) {
+  const std::string good = index();
+  const std::string path = index_path(logs->path(kJob));
+  const auto put = [&](const std::string& text) {
+    files().remove_tree(path);
+    if (!text.empty()) files().open_append(path)->append(text);
+  };
+  std::string flipped = good, other = good;
+  flipped[good.size() / 2] ^= 1;
+  other.replace(other.find("7:"), 1, "8");
+  const std::vector<std::string> damages{"", "rubbish", good.substr(0, good.size() / 2), flipped, other, good + good};
+  for (const std::string& damage : damages) {
+    put(damage);
+    const auto next = open();
+    EXPECT_EQ(asked(*next, log_filter(7, {})).size(), 50u);
+    EXPECT_EQ(asked(*next, {}, 3).size(), 3u);
+    EXPECT_EQ(index(), good) << "it was made anew from: " << damage.substr(0, 40);
+    put(damage);
+    const auto writer = open();
+    append(*writer, {line(1, "known")});
+    EXPECT_EQ(index(), good);
+  }
+}
+
+TEST_F(LongLog, GoesOnWithTheIndexOfTheHeadBefore) {
+  const std::string before = index();
+  const auto next = open();
+  std::vector<elastic::LogLine> more;
+  for (uint64_t n = 30'001; n < 33'000; ++n) more.push_back(line(n, std::string(200, 'y')));
+  append(*next, more);
+  EXPECT_TRUE(index().starts_with(before));
+  EXPECT_GT(index().size(), before.size());
+  EXPECT_EQ(asked(*next, {}, 2'999).size(), 2'999u);
+  bool damaged = false;
+  read_index(files(), next->path(kJob), file_size(files(), next->path(kJob)), damaged);
+  EXPECT_FALSE(damaged);
+}
+
+TEST_F(LongLog, FollowsWhatIsAdded) {
+  JobLogs::Cursor cursor = wait_for(logs->find(kJob, log_filter(7, {}), 0));
+  EXPECT_FALSE(wait_for(logs->read(cursor)));
+  EXPECT_TRUE(logs->at_end(cursor));
+  append(*logs, {line(30'001, "of 0"), line(30'002, "of 7", 7)});
+  EXPECT_FALSE(logs->at_end(cursor));
+  const auto lines = wait_for(logs->read(cursor));
+  ASSERT_TRUE(lines);
+  EXPECT_NE(lines->find("of 7"), std::string::npos);
+  EXPECT_EQ(lines->find("of 0"), std::string::npos);
+  EXPECT_FALSE(wait_for(logs->read(cursor)));
 }
 
 }  // namespace

@@ -66,6 +66,8 @@ class Chores {
       co_await run_beside(offload_, std::move(work));
     } catch (const Error& error) {
       chore->error = error;
+    } catch (const std::exception& error) {
+      chore->error = Error(ErrorCode::kFailed, error.what());
     }
     try {
       after();

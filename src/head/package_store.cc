@@ -12,11 +12,11 @@ namespace {
 constexpr size_t kReadBlock = size_t{1} << 20;
 
 uint64_t size_of(Files& files, const std::string& folder, const std::string& name) {
-  if (!files.exists(folder)) return 0;
-  for (const Files::Entry& entry : files.list(folder)) {
-    if (entry.name == name) return entry.size;
+  try {
+    return files.open_read(folder + "/" + name)->size();
+  } catch (const Error&) {
+    return 0;
   }
-  return 0;
 }
 
 std::string hash_of(Files& files, const std::string& path, uint64_t size) {

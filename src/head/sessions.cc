@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "core/turns.h"
+
 namespace rubato::head {
 
 using namespace elastic;
@@ -143,14 +145,16 @@ Task<bool> Sessions::take_delivered(Connection& connection, const NodeId& node, 
 }
 
 Task<bool> Sessions::listen_to(const NodeId& node, Session& session) {
+  Turns turns(world_.clock.loop());  // an agent may have sent megabytes of lines at once
   while (true) {
     const auto received = co_await within(world_.clock.loop(), listening_, heartbeat_, session.connection->receive());
     if (!received) co_return false;
     if (!*received) co_return session.connection->ended() == Connection::End::kClosed;
     // What comes late on a connection that was replaced would undo what the new one has told.
     if (!is_current(node, session)) co_return false;
-    const ToHead message = decode_to_head(**received, world_.clock.now());
-    handle(node, session, message);
+    ToHead message = decode_to_head(**received, world_.clock.now());
+    co_await handle(node, session, std::move(message));
+    co_await turns.step();
   }
 }
 
@@ -159,17 +163,18 @@ bool Sessions::is_current(const NodeId& node, const Session& session) const {
   return it != sessions_.end() && it->second.get() == &session;
 }
 
-void Sessions::handle(const NodeId& node, Session& session, const ToHead& message) {
+Task<void> Sessions::handle(const NodeId& node, Session& session, ToHead message) {
   if (const auto* beat = std::get_if<NodeBeat>(&message)) {
     if (session.asked == 0 || beat->orders < session.asked) return;
     session.asked = 0;
     host_.caught_up(node);
   } else if (const auto* reports = std::get_if<Reports>(&message)) {
     host_.reported(node, reports->errands);
-  } else if (const auto* lines = std::get_if<LogLines>(&message)) {
+  } else if (auto* lines = std::get_if<LogLines>(&message)) {
     LogAck ack;
     ack.job = lines->job;
-    ack.sequence = host_.keep_lines(node, session.agent, *lines);
+    // What comes after them waits: a report that workers have ended means that their lines are here.
+    ack.sequence = co_await host_.keep_lines(node, session.agent, std::move(*lines));
     session.connection->send(encode(ToAgent(ack)));
   } else if (const auto* wanted = std::get_if<PackageWanted>(&message)) {
     session.connection->send(encode(ToAgent(host_.package_part(*wanted))));

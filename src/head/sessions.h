@@ -29,7 +29,7 @@ class SessionHost {
   virtual void leaving(const NodeId& node, const elastic::Leaving& words) = 0;
   virtual void disconnected(const NodeId& node, bool closed) = 0;
   virtual elastic::Orders orders(const NodeId& node) = 0;
-  virtual uint64_t keep_lines(const NodeId& node, const AgentId& agent, const elastic::LogLines& lines) = 0;
+  virtual Task<uint64_t> keep_lines(NodeId node, AgentId agent, elastic::LogLines lines) = 0;
   virtual elastic::PackagePart package_part(const elastic::PackageWanted& wanted) = 0;
 
   // What comes on a Delivery's connection. The node may be dead, or forgotten.
@@ -72,7 +72,7 @@ class Sessions {
   Task<std::optional<elastic::Hello>> greet(Connection& connection, uint64_t epoch);
   Task<bool> listen_to(const NodeId& node, Session& session);  // true: the other side closed
   bool is_current(const NodeId& node, const Session& session) const;
-  void handle(const NodeId& node, Session& session, const elastic::ToHead& message);
+  Task<void> handle(const NodeId& node, Session& session, elastic::ToHead message);
 
   World& world_;
   SessionHost& host_;

@@ -104,20 +104,27 @@ class DeliveryLink {
     std::optional<std::string> trouble;
     try {
       world_.files.make_folders(folder);
-      archive::FolderTar tar(world_.files, folder);
-      Sha256 hash;
+      const auto tar = std::make_shared<archive::FolderTar>(world_.files, folder);
+      const auto hash = std::make_shared<Sha256>();
       Turns turns(world_.clock.loop());
       uint64_t at = 0;
       ends_.clear();
-      while (const std::optional<std::string> chunk = tar.next()) {
-        hash.update(*chunk);
-        const uint64_t end = at + chunk->size();
+      while (true) {
+        const auto chunk = std::make_shared<std::optional<std::string>>();
+        std::function<void()> work = [tar, hash, chunk] {
+          *chunk = tar->next();
+          if (*chunk) hash->update(**chunk);
+        };
+        co_await beside(std::move(work));
+        if (!*chunk) break;
+        const std::string& bytes = **chunk;
+        const uint64_t end = at + bytes.size();
         if (end > from) {
           const uint64_t begin = std::max(at, from);
           elastic::OutputPart part;
           part.job = job;
           part.offset = begin;
-          part.bytes = chunk->substr(begin - at);
+          part.bytes = bytes.substr(begin - at);
           const std::optional<OutputAck> ack = co_await send_part(std::move(part), kPartsAhead);
           if (!ack || ack->state != OutputAck::State::kMore) co_return ack;
         }
@@ -128,9 +135,9 @@ class DeliveryLink {
       last.job = job;
       last.offset = at;
       last.last = true;
-      last.hash = hash.hex();
-      last.files = tar.counts().files;
-      last.content_bytes = tar.counts().content_bytes;
+      last.hash = hash->hex();
+      last.files = tar->counts().files;
+      last.content_bytes = tar->counts().content_bytes;
       co_return co_await send_part(std::move(last), 1);
     } catch (const Error& error) {
       trouble = error.message;
@@ -141,6 +148,16 @@ class DeliveryLink {
     refused.state = OutputAck::State::kRefused;
     refused.reason = *trouble;
     co_return refused;
+  }
+
+  // Reading and compressing would keep the agent's loop from its beats.
+  Task<void> beside(std::function<void()> work) {
+    if (settings_.offload) {
+      Task<void> done = settings_.offload(std::move(work));
+      co_await std::move(done);
+    } else {
+      work();
+    }
   }
 
   // Returns when fewer than `ahead` parts are without an answer: the newest answer, kMore when there is none yet.

@@ -213,6 +213,8 @@ agent::WorkerGroup::Setup ErrandRunner::make_setup(const std::string& visible_de
     if (is_stderr) remember(rank, line);
     log_.add(generation, rank, is_stderr, std::move(line), end);
   };
+  setup.gate.open = [this] { return log_.has_room(parts_.head_takes_lines()); };
+  setup.gate.changed = &parts_.room;
   setup.kept_in = [this, generation](int rank, bool is_stderr) {
     return log_.begin_output(OutputId{generation, rank, is_stderr});
   };

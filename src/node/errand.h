@@ -35,6 +35,8 @@ struct NodeParts {
   std::function<void(const elastic::Errand&, const std::string& python, const std::string& work)> prewarm;
   std::function<bool(const JobId&)> is_warm_for;
   std::function<void(const std::string& folder)> discard;  // it is out of the way at once, and removed bit by bit
+  std::function<bool()> head_takes_lines;
+  Event& room;  // for lines: a head has taken some, or is gone
   AgentId self;
   uint64_t first_sequence = 1;  // of the lines of a job that is new here: above those of all that were forgotten
 };

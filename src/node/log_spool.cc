@@ -18,8 +18,8 @@ namespace {
 
 constexpr uint64_t kSegmentBytes = uint64_t{4} << 20;
 constexpr size_t kBufferBytes = size_t{64} << 10;
-// Dropping goes on until there is this much room again, so that it is told once and not for every other line.
-constexpr uint64_t kRoomBytes = kSpoolBytesMax / 4;
+// Without a head the spool leaves this part of the disk to the workers' own files.
+constexpr uint64_t kFreeShare = 10;
 // The files of outputs keep about this much that is safe in segments: giving back less is not worth the call.
 constexpr uint64_t kGiveBackBytes = uint64_t{1} << 20;
 constexpr size_t kReadBytes = size_t{256} << 10;
@@ -35,16 +35,33 @@ struct RecordHead {
   uint64_t generation = 0;
   uint64_t output_end = 0;  // in the file of the worker's output; 0: it has none
   int32_t rank = 0;
-  uint32_t size_and_stream = 0;  // size * 2 + is_stderr
+  uint32_t size_and_stream = 0;  // size * 2 + is_stderr; kIsMissing: the text begins with two numbers
 };
 static_assert(sizeof(RecordHead) == 40);
+constexpr uint32_t kIsMissing = uint32_t{1} << 31;
+
+template <class Number>
+bool read_number(std::string_view text, Number& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// "12 340 rubato: 12 lines ...": how many lines and bytes this line stands for.
+void read_missing(elastic::LogLine& line) {
+  const size_t first = line.text.find(' ');
+  const size_t second = first == std::string::npos ? first : line.text.find(' ', first + 1);
+  if (second == std::string::npos) return;
+  read_number(std::string_view(line.text).substr(0, first), line.missing_lines);
+  read_number(std::string_view(line.text).substr(first + 1, second - first - 1), line.missing_bytes);
+  line.text.erase(0, second + 1);
+}
 
 // The record at the beginning of `bytes`; nullopt when it is not whole.
 std::optional<elastic::LogLine> read_record(std::string_view bytes, size_t& size, uint64_t* output_end = nullptr) {
   RecordHead head;
   if (bytes.size() < sizeof head) return std::nullopt;
   std::memcpy(&head, bytes.data(), sizeof head);
-  const size_t text_size = head.size_and_stream / 2;
+  const size_t text_size = (head.size_and_stream & ~kIsMissing) / 2;
   if (text_size > elastic::kLogTextMax || bytes.size() - sizeof head < text_size) return std::nullopt;
   elastic::LogLine line;
   line.sequence = head.sequence;
@@ -53,15 +70,10 @@ std::optional<elastic::LogLine> read_record(std::string_view bytes, size_t& size
   line.rank = head.rank;
   line.is_stderr = (head.size_and_stream & 1) != 0;
   line.text = bytes.substr(sizeof head, text_size);
+  if ((head.size_and_stream & kIsMissing) != 0) read_missing(line);
   size = sizeof head + text_size;
   if (output_end) *output_end = head.output_end;
   return line;
-}
-
-template <class Number>
-bool read_number(std::string_view text, Number& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size();
 }
 
 // "3.17.err": rank 17 in generation 3.
@@ -97,31 +109,37 @@ LogSpool::LogSpool(World& world, std::string folder, std::function<void()> on_li
 }
 
 void LogSpool::adopt() {
-  for (const Files::Entry& entry : world_.files.list(folder_)) adopt_segment(entry.name);
+  adopt_marks();
+  for (const Files::Entry& entry : world_.files.list(folder_)) adopt_segment(entry);
   std::ranges::sort(segments_, {}, &Segment::number);
   if (!segments_.empty()) read_ = acked_ = Place{segments_.front().number, 0};
-  adopt_marks();
   adopt_outputs();
 }
 
-void LogSpool::adopt_segment(const std::string& name) {
+// Only those that marks do not know of are read: a spool may have grown to gigabytes while no head was there.
+void LogSpool::adopt_segment(const Files::Entry& entry) {
   uint64_t number = 0;
+  const std::string& name = entry.name;
   const std::string_view digits =
       std::string_view(name).substr(0, name.size() - std::min(name.size(), kSegmentEnd.size()));
   if (!name.ends_with(kSegmentEnd) || !read_number(digits, number)) return;
   Segment segment{number, 0};
-  const std::string bytes = world_.files.read(folder_ + "/" + name).value_or("");
-  std::string_view rest = bytes;
-  size_t size = 0;
-  uint64_t end = 0;
-  while (const auto line = read_record(rest, size, &end)) {
-    next_sequence_ = std::max(next_sequence_, line->sequence + 1);
-    if (end > 0) {
-      Output& output = outputs_[{line->generation, line->rank, line->is_stderr}];
-      output.safe = std::max(output.safe, end);
+  if (number < marked_segment_) {
+    segment.size = entry.size;
+  } else {
+    const std::string bytes = world_.files.read(folder_ + "/" + name).value_or("");
+    std::string_view rest = bytes;
+    size_t size = 0;
+    uint64_t end = 0;
+    while (const auto line = read_record(rest, size, &end)) {
+      next_sequence_ = std::max(next_sequence_, line->sequence + 1);
+      if (end > 0) {
+        Output& output = outputs_[{line->generation, line->rank, line->is_stderr}];
+        output.safe = std::max(output.safe, end);
+      }
+      rest.remove_prefix(size);
+      segment.size += size;
     }
-    rest.remove_prefix(size);
-    segment.size += size;
   }
   added_bytes_ += segment.size;
   segments_.push_back(segment);
@@ -132,7 +150,12 @@ void LogSpool::adopt_marks() {
   const json marks = json::parse(world_.files.read(folder_ + kMarks).value_or(""), nullptr, false);
   if (!marks.is_object()) return;
   next_sequence_ = std::max(next_sequence_, marks.value("next", uint64_t{1}));
-  dropped_ = marks.value("dropped", uint64_t{0});
+  marked_segment_ = marks.value("segment", uint64_t{0});
+  const json missing = marks.value("missing", json::array());
+  for (const json& one : missing) {
+    if (!one.is_array() || one.size() != 4) continue;
+    missing_[{one[0].get<Generation>(), one[1].get<int>()}] = {one[2].get<uint64_t>(), one[3].get<uint64_t>()};
+  }
   const json outputs = marks.value("outputs", json::object());
   for (const auto& [name, safe] : outputs.items()) {
     const std::optional<OutputId> id = output_of_name(name);
@@ -154,7 +177,7 @@ void LogSpool::adopt_outputs() {
   for (const auto& [id, path] : found) adopt_output(id, path);
   if (found.empty()) {
     outputs_.clear();
-    dropped_ = 0;  // it was told of when the workers had ended
+    missing_.clear();  // it was told of when the workers had ended
   } else {
     settle();
     finish_outputs();
@@ -210,7 +233,11 @@ void LogSpool::finish_outputs() {
 bool LogSpool::write_marks() {
   nlohmann::json outputs = nlohmann::json::object();
   for (const auto& [id, output] : outputs_) outputs[output_name(id)] = output.safe;
-  const nlohmann::json marks = {{"next", next_sequence_}, {"dropped", dropped_}, {"outputs", std::move(outputs)}};
+  nlohmann::json missing = nlohmann::json::array();
+  for (const auto& [who, count] : missing_) missing.push_back({who.first, who.second, count.lines, count.bytes});
+  const uint64_t segment = segments_.empty() ? 0 : segments_.back().number;
+  const nlohmann::json marks = {
+      {"next", next_sequence_}, {"segment", segment}, {"missing", std::move(missing)}, {"outputs", std::move(outputs)}};
   const std::string draft = folder_ + kMarks + ".draft";
   try {
     world_.files.remove_tree(draft);
@@ -241,6 +268,15 @@ void LogSpool::begin_segment() {
   appender_ = world_.files.open_append(path(number));
   if (segments_.empty()) read_ = acked_ = Place{number, 0};
   segments_.push_back(Segment{number, 0});
+  // The ones before need not be read by the next agent. Without room for this they are.
+  if (segments_.size() > 1) write_marks();
+}
+
+bool LogSpool::has_room(bool head_takes) {
+  if (unacked_bytes() + buffer_.size() <= kSpoolBytesMax) return true;
+  if (head_takes) return false;
+  const std::optional<Files::Room> room = world_.files.room(folder_);
+  return !room || room->free > room->size / kFreeShare;
 }
 
 void LogSpool::add(Generation generation, int rank, bool is_stderr, std::string text, uint64_t end) {
@@ -248,50 +284,28 @@ void LogSpool::add(Generation generation, int rank, bool is_stderr, std::string 
 }
 
 void LogSpool::add_line(const OutputId& id, std::string text, uint64_t end, WallTime time) {
-  last_ = id;
   if (text.size() > elastic::kLogTextMax) text.resize(elastic::kLogTextMax);
-  const uint64_t waiting = unacked_bytes() + buffer_.size();
-  const uint64_t bound = dropped_ > 0 ? kSpoolBytesMax - kRoomBytes : kSpoolBytesMax;
-  if (waiting + text.size() > bound) {
-    drop(id, end, text.size());
-    return;
-  }
-  if (dropped_ > 0) settle();
+  if (!missing_.empty()) settle();
   put(id, text, end, time);
 }
 
-void LogSpool::drop(const OutputId& id, uint64_t end, uint64_t bytes) {
-  ++dropped_;
-  dropped_bytes_ += bytes;
-  const auto output = outputs_.find(id);
-  if (output != outputs_.end()) output->second.skipped = end;
-  if (dropped_bytes_ < kGiveBackBytes) return;
-  // No record tells of them. Without this their bytes would stay on disk, and more and more of them.
-  dropped_bytes_ = 0;
-  flush();
-  const std::map<OutputId, Output> before = outputs_;
-  for (auto& [other, one] : outputs_) one.safe = std::max(one.safe, one.skipped);
-  if (write_marks()) {
-    give_back_space();
-  } else {
-    outputs_ = before;
-  }
-}
-
 void LogSpool::settle() {
-  if (dropped_ == 0) return;
-  const uint64_t missing = std::exchange(dropped_, 0);
-  const std::string words =
-      fmt::format("rubato: {} lines are missing here: they came faster than they could be passed on", missing);
-  OutputId id = last_;
-  id.is_stderr = true;
-  put(id, words, 0, world_.clock.wall());
+  if (missing_.empty()) return;
+  for (const auto& [who, count] : std::exchange(missing_, {}))
+    put_missing(who.first, who.second, count.lines, count.bytes);
   flush();
-  if (no_room_) dropped_ += missing - 1;  // the words themselves were counted
-  if (!outputs_.empty()) write_marks();
+  if (!outputs_.empty()) mark_dropped();
 }
 
-void LogSpool::put(const OutputId& id, std::string_view text, uint64_t end, WallTime time) {
+void LogSpool::put_missing(Generation generation, int rank, uint64_t lines, uint64_t bytes) {
+  const bool one = lines == 1;
+  const std::string text =
+      fmt::format("{} {} rubato: {} line{} of rank {} ({} bytes) {} missing here: the disk of the node was full", lines,
+                  bytes, lines, one ? "" : "s", rank, bytes, one ? "is" : "are");
+  put(OutputId{generation, rank, true}, text, 0, world_.clock.wall(), true);
+}
+
+void LogSpool::put(const OutputId& id, std::string_view text, uint64_t end, WallTime time, bool is_missing) {
   const bool was_idle = buffer_.empty();
   RecordHead head;
   head.sequence = next_sequence_++;
@@ -299,10 +313,10 @@ void LogSpool::put(const OutputId& id, std::string_view text, uint64_t end, Wall
   head.generation = id.generation;
   head.output_end = end;
   head.rank = id.rank;
-  head.size_and_stream = static_cast<uint32_t>(text.size() * 2 + (id.is_stderr ? 1 : 0));
+  head.size_and_stream =
+      static_cast<uint32_t>(text.size() * 2 + (id.is_stderr ? 1 : 0)) | (is_missing ? kIsMissing : 0);
   buffer_.append(reinterpret_cast<const char*>(&head), sizeof head);
   buffer_ += text;
-  ++buffered_lines_;
   const auto output = outputs_.find(id);
   if (end > 0 && output != outputs_.end()) output->second.added = output->second.skipped = end;
   if (buffer_.size() >= kBufferBytes) flush();
@@ -320,13 +334,61 @@ void LogSpool::flush() {
     for (auto& [id, output] : outputs_) output.safe = std::max(output.safe, output.added);
     give_back_space();
   } catch (const Error&) {
-    // What was written of it is beyond the segment's known size; the next lines begin another one.
-    appender_.reset();
-    dropped_ += buffered_lines_;
+    drop_buffer();
     no_room_ = true;
   }
   buffer_.clear();
-  buffered_lines_ = 0;
+}
+
+// The disk has taken the first records of it, if any.
+void LogSpool::drop_buffer() {
+  uint64_t taken = 0;
+  if (appender_) {
+    try {
+      const uint64_t size = world_.files.open_read(path(segments_.back().number))->size();
+      taken = size - std::min(size, segments_.back().size);
+    } catch (const Error&) {
+      taken = 0;
+    }
+  }
+  // What was written of a record is beyond the segment's known size; the next lines begin another one.
+  appender_.reset();
+  std::string_view rest = buffer_;
+  size_t size = 0;
+  uint64_t kept = 0;
+  uint64_t end = 0;
+  while (const auto line = read_record(rest, size, &end)) {
+    rest.remove_prefix(size);
+    if (kept + size <= taken && kept + size + rest.size() == buffer_.size()) {
+      kept += size;
+      const auto output = outputs_.find({line->generation, line->rank, line->is_stderr});
+      if (end > 0 && output != outputs_.end()) output->second.safe = std::max(output->second.safe, end);
+      continue;
+    }
+    Missing& missing = missing_[{line->generation, line->rank}];
+    missing.lines += line->missing_lines > 0 ? line->missing_lines : 1;
+    missing.bytes += line->missing_lines > 0 ? line->missing_bytes : line->text.size();
+    dropped_bytes_ += line->text.size();
+  }
+  if (kept > 0) {
+    segments_.back().size += kept;
+    added_bytes_ += kept;
+  }
+  // No record tells of them. Without this their bytes would stay on disk, and more and more of them.
+  if (dropped_bytes_ >= kGiveBackBytes) mark_dropped();
+}
+
+// What was given up counts as dealt with: it does not come back with the next agent.
+bool LogSpool::mark_dropped() {
+  const std::map<OutputId, Output> before = outputs_;
+  for (auto& [other, one] : outputs_) one.safe = std::max(one.safe, one.skipped);
+  if (!write_marks()) {
+    outputs_ = before;
+    return false;
+  }
+  dropped_bytes_ = 0;
+  give_back_space();
+  return true;
 }
 
 void LogSpool::next_segment_if_read() {
@@ -339,16 +401,25 @@ void LogSpool::next_segment_if_read() {
 
 std::vector<elastic::LogLine> LogSpool::take(size_t bytes_max) {
   flush();
-  next_segment_if_read();
+  while (true) {
+    next_segment_if_read();
+    const auto segment = std::ranges::find(segments_, read_.segment, &Segment::number);
+    if (segment == segments_.end() || read_.offset >= segment->size) return {};
+    std::vector<elastic::LogLine> lines = take_from(*segment, bytes_max);
+    if (!lines.empty()) return lines;
+    acked(acked_sequence_);
+  }
+}
+
+// One batch, without the lines that the head is known to have.
+std::vector<elastic::LogLine> LogSpool::take_from(const Segment& segment, size_t bytes_max) {
   std::vector<elastic::LogLine> lines;
-  const auto segment = std::ranges::find(segments_, read_.segment, &Segment::number);
-  if (segment == segments_.end() || read_.offset >= segment->size) return lines;
   // At least one whole record.
   const uint64_t want = std::max<uint64_t>(bytes_max, sizeof(RecordHead) + elastic::kLogTextMax);
-  const size_t size_max = static_cast<size_t>(std::min<uint64_t>(segment->size - read_.offset, want));
+  const size_t size_max = static_cast<size_t>(std::min<uint64_t>(segment.size - read_.offset, want));
   std::string bytes;
   try {
-    bytes = world_.files.read_range(path(segment->number), read_.offset, size_max);
+    bytes = world_.files.read_range(path(segment.number), read_.offset, size_max);
   } catch (const Error&) {
     bytes.clear();
   }
@@ -365,18 +436,14 @@ std::vector<elastic::LogLine> LogSpool::take(size_t bytes_max) {
     if (line->sequence > acked_sequence_) lines.push_back(std::move(*line));
   }
   if (batch.bytes == 0) {
-    // Somebody has changed the file: what is in it cannot be sent.
-    batch.bytes = segment->size - read_.offset;
+    // A disk became full in the middle of a record, or somebody has changed the file: what is in it cannot be sent.
+    batch.bytes = segment.size - read_.offset;
     batch.last_sequence = acked_sequence_;
   }
   read_.offset += batch.bytes;
   batch.end = read_;
   in_flight_bytes_ += batch.bytes;
   in_flight_.push_back(batch);
-  if (lines.empty()) {
-    acked(acked_sequence_);
-    return take(bytes_max);
-  }
   return lines;
 }
 
@@ -420,7 +487,7 @@ void LogSpool::drop_acked_segments() {
 bool LogSpool::all_sent() {
   next_segment_if_read();
   // What a full disk cannot even tell of must not keep a job from ending.
-  return buffer_.empty() && (dropped_ == 0 || no_room_) && read_ == end();
+  return buffer_.empty() && (missing_.empty() || no_room_) && read_ == end();
 }
 
 void LogSpool::remove() {

@@ -5,8 +5,10 @@
 //                  └── adopt (of a dead agent) ─────┘  └── rewind (a new connection: what was not acknowledged is
 //                                                                             sent again)
 //
-// Memory holds one buffer and the ends of what is in flight, never the lines: a noisy worker costs disk, up to
-// kSpoolBytesMax, and then lines. It is never made to wait.
+// Memory holds one buffer and the ends of what is in flight, never the lines: a noisy worker costs disk. Who prints
+// faster than the head takes it is slowed, as by a pipe, once kSpoolBytesMax wait (has_room). Without a head workers go
+// on and the spool grows, but a tenth of the disk stays free. Lines are lost only when the disk takes none; they are
+// counted, and a line at their place says how many (LogLine::missing_lines).
 //
 // A line that a worker has written outlives the agent, killed at whatever moment. Each output of a worker goes to a
 // file first (OutputTarget::path). Each record in a segment says where its line ends in that file; so whoever comes
@@ -34,7 +36,7 @@ struct OutputId {
   auto operator<=>(const OutputId&) const = default;
 };
 
-inline constexpr uint64_t kSpoolBytesMax = uint64_t{64} << 20;  // not acknowledged, per job
+inline constexpr uint64_t kSpoolBytesMax = uint64_t{64} << 20;  // not acknowledged, per job, while there is a head
 
 class LogSpool {
  public:
@@ -59,10 +61,13 @@ class LogSpool {
   // No worker is alive and all of their lines were added: their files go.
   void finish_outputs();
 
-  // Never throws: lines that the disk or the bound has no room for are counted, and a line says how many there were.
+  // Whether a worker may print more now. `head_takes`: a head is there, and takes lines.
+  bool has_room(bool head_takes);
+
+  // Never throws: lines that the disk has no room for are counted, and a line says how many there were.
   // `end`: behind the line in the output's file; 0: it is nobody's output.
   void add(Generation generation, int rank, bool is_stderr, std::string text, uint64_t end = 0);
-  // No more lines come for now: tell about dropped ones even if that goes over the bound.
+  // No more lines come for now: tell about missing ones.
   void settle();
 
   void flush();  // to disk: an agent that is killed loses what was not
@@ -97,19 +102,21 @@ class LogSpool {
   // How far an output's bytes are lines.
   struct Output {
     uint64_t added = 0;    // in the buffer or a segment
-    uint64_t skipped = 0;  // added, or dropped
+    uint64_t skipped = 0;  // added, or missing
     uint64_t safe = 0;     // in a segment, or in marks
     uint64_t given_back = 0;
   };
 
   void adopt();
-  void adopt_segment(const std::string& name);
+  void adopt_segment(const Files::Entry& entry);
   void adopt_marks();
   void adopt_outputs();
   void adopt_output(const OutputId& id, const std::string& path);
   void add_line(const OutputId& id, std::string text, uint64_t end, WallTime time);
-  void put(const OutputId& id, std::string_view text, uint64_t end, WallTime time);
-  void drop(const OutputId& id, uint64_t end, uint64_t bytes);
+  void put(const OutputId& id, std::string_view text, uint64_t end, WallTime time, bool is_missing = false);
+  void put_missing(Generation generation, int rank, uint64_t lines, uint64_t bytes);
+  void drop_buffer();
+  bool mark_dropped();
   bool write_marks();
   void give_back_space();
   std::string output_path(const OutputId& id) const;
@@ -117,6 +124,7 @@ class LogSpool {
   std::string path(uint64_t segment) const;
   Place end() const;
   void next_segment_if_read();
+  std::vector<elastic::LogLine> take_from(const Segment& segment, size_t bytes_max);
   void drop_acked_segments();
 
   World& world_;
@@ -127,17 +135,19 @@ class LogSpool {
   std::deque<Segment> segments_;  // the last one is written to while appender_ is set
   std::unique_ptr<Appender> appender_;
   std::string buffer_;
-  uint64_t buffered_lines_ = 0;
 
   uint64_t next_sequence_;
   uint64_t acked_sequence_ = 0;
   uint64_t added_bytes_ = 0, acked_bytes_ = 0, in_flight_bytes_ = 0;
-  uint64_t dropped_ = 0;
-  uint64_t dropped_bytes_ = 0;  // since marks told of it
-  bool no_room_ = false;        // the disk took nothing at the last try
-  OutputId last_;
+  struct Missing {
+    uint64_t lines = 0, bytes = 0;
+  };
+  std::map<std::pair<Generation, int>, Missing> missing_;  // by rank: not told yet
+  uint64_t dropped_bytes_ = 0;                             // since marks told of it
+  bool no_room_ = false;                                   // the disk took nothing at the last try
   std::map<OutputId, Output> outputs_;  // of workers that are alive, or have been since finish_outputs()
   uint64_t marked_sequence_ = 0;        // next_sequence_ as marks have it
+  uint64_t marked_segment_ = 0;         // marks know all of the segments before this one
 
   Place read_, acked_;
   std::deque<Batch> in_flight_;

@@ -42,6 +42,7 @@ NodeAgent::NodeAgent(World& world, NodeSettings settings, Channel<int>* signals)
       devices_(device_names(settings_)),
       outputs_(
           world, settings_, [this] { stir(); }, [this](const std::string& words) { say(words); }),
+      room_(world.clock.loop()),
       parts_{world,
              settings_,
              packages_,
@@ -53,6 +54,8 @@ NodeAgent::NodeAgent(World& world, NodeSettings settings, Channel<int>* signals)
              },
              [this](const JobId& job) { return warm_for_ == job; },
              [this](const std::string& folder) { discard(folder); },
+             [this] { return connection_ != nullptr; },
+             room_,
              self_},
       changed_(world.clock.loop()),
       scope_(world.clock.loop()) {

@@ -45,7 +45,7 @@ class NodeAgent {
   Task<void> receive(Connection& connection);
   Task<void> send_beats(Connection& connection);
   Task<void> send_news(Connection& connection);
-  void send_logs(Connection& connection);
+  Task<void> send_logs(Connection& connection);
   elastic::Hello hello(const Connection& connection);
   std::vector<elastic::ErrandReport> reports();
   void handle(const elastic::ToAgent& message, Connection& connection);
@@ -67,6 +67,7 @@ class NodeAgent {
   PackageStore packages_;
   Devices devices_;
   OutputSender outputs_;
+  Event room_;
   NodeParts parts_;
   std::map<JobId, std::unique_ptr<ErrandRunner>> runners_;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // as in agent::Launcher

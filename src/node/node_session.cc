@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/turns.h"
 #include "node/node_agent.h"
 
 namespace rubato::node {
@@ -30,6 +31,7 @@ Task<void> NodeAgent::keep_connected() {
       say(fmt::format("connected to the head at {} (epoch {})", connection->peer_address(), head_epoch_));
       co_await session(*connection);
       connection_ = nullptr;
+      room_.notify();
       packages_.disconnected();
       told_.reset();
       if (ending_.empty()) say("lost the head; the workers go on");
@@ -142,7 +144,7 @@ Task<void> NodeAgent::send_beats(Connection& connection) {
 // Reports and log lines, whenever there are any. Lines go first: a report that workers have ended waits for them.
 Task<void> NodeAgent::send_news(Connection& connection) {
   while (true) {
-    send_logs(connection);
+    co_await send_logs(connection);
     std::vector<ErrandReport> now = reports();
     if (now != told_) {
       told_ = now;
@@ -154,15 +156,22 @@ Task<void> NodeAgent::send_news(Connection& connection) {
 }
 
 // Round the jobs, so that a noisy one does not keep the others waiting.
-void NodeAgent::send_logs(Connection& connection) {
-  uint64_t in_flight = 0;
-  for (const auto& [job, errand] : runners_) in_flight += errand->log().in_flight_bytes();
-  bool more = true;
+Task<void> NodeAgent::send_logs(Connection& connection) {
+  Turns turns(world_.clock.loop());
   bool sent = false;
-  while (more && in_flight < kInFlightMax) {
-    more = false;
+  while (true) {
+    std::vector<JobId> jobs;
+    uint64_t in_flight = 0;
     for (const auto& [job, errand] : runners_) {
-      LogSpool& log = errand->log();
+      in_flight += errand->log().in_flight_bytes();
+      jobs.push_back(job);
+    }
+    bool more = false;
+    for (const JobId& job : jobs) {
+      // It may have gone while others had their turn.
+      const auto found = runners_.find(job);
+      if (in_flight >= kInFlightMax || found == runners_.end()) continue;
+      LogSpool& log = found->second->log();
       const uint64_t before = log.in_flight_bytes();
       LogLines lines{job, log.take(kBatchBytes), log.owner()};
       if (lines.lines.empty()) continue;
@@ -170,7 +179,9 @@ void NodeAgent::send_logs(Connection& connection) {
       in_flight += log.in_flight_bytes() - std::min(before, log.in_flight_bytes());
       const ToHead message = std::move(lines);
       connection.send(encode(message));
+      co_await turns.step();
     }
+    if (!more) break;
   }
   if (sent) stir();  // an errand may have waited for it
 }
@@ -196,6 +207,7 @@ void NodeAgent::handle(const ToAgent& message, Connection&) {
   if (const auto* ack = std::get_if<LogAck>(&message)) {
     const auto found = runners_.find(ack->job);
     if (found != runners_.end()) found->second->log().acked(ack->sequence);
+    room_.notify();
     stir();
   }
 }

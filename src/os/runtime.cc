@@ -4,6 +4,8 @@
 
 #include <boost/asio/post.hpp>
 
+#include "os/turn_watch.h"
+
 namespace rubato::os {
 
 namespace {
@@ -27,13 +29,18 @@ WallTime Runtime::wall() const {
 }
 
 void Runtime::turn() {
+  TurnWatch::begin_turn();
+  const bool ran = drain();
+  TurnWatch::end_turn();
+  TurnWatch::begin_turn();
   // What ran may have been the end of run()'s task: look before blocking.
-  if (drain()) {
+  if (ran) {
     // It may have taken long. What came meanwhile counts before the deadlines that passed meanwhile: whoever is late
     // ourselves must not call others silent.
     io_.poll();
     drain();
     fire_due(now());
+    TurnWatch::end_turn();
     return;
   }
   const std::optional<Instant> due = next_due();
@@ -42,12 +49,13 @@ void Runtime::turn() {
     if (*due <= current) {
       fire_due(current);
     } else {
-      io_.run_one_for(*due - current);
+      io_.run_one_for(*due - current);  // waiting takes no CPU time
     }
   } else {
     io_.run_one();
   }
   io_.poll();
+  TurnWatch::end_turn();
 }
 
 int Runtime::run(Task<int> task) {

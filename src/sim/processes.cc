@@ -8,6 +8,11 @@ namespace rubato::sim {
 
 // From the signal to the parent's knowledge of the death; measured as well under this on a real machine.
 constexpr Duration kKillDelay = 1ms;
+// A worker that prints as fast as it can: a pipe's worth each time, and a few of them that nobody has read.
+constexpr size_t kPrintBytes = size_t{64} << 10;
+constexpr size_t kChunksMax = 16;
+constexpr Duration kPrintDelay = 1ms;
+constexpr Duration kPrintAgain = 10ms;
 
 SimWorker::SimWorker(WorkerRegistry& registry, const ProcessHost& host, const SpawnSpec& spec, bool warm)
     : registry_(registry),
@@ -22,7 +27,8 @@ SimWorker::SimWorker(WorkerRegistry& registry, const ProcessHost& host, const Sp
       working_(*this, &SimWorker::work_done),
       dying_(*this, &SimWorker::die),
       failing_(*this, &SimWorker::fail),
-      silence_(*this, &SimWorker::fail) {
+      silence_(*this, &SimWorker::fail),
+      printing_(*this, &SimWorker::print_lines) {
   record_.warm = warm;
   try {
     if (registry_.behaviour) model_ = registry_.behaviour(spec, record_, registry_.random());
@@ -72,7 +78,26 @@ void SimWorker::train() {
   failing_.disarm();
   record_.trained_from = registry_.network().simulator().now();
   if (!model_.output.empty()) print(model_.output);
+  if (model_.lines > 0) print_lines();
   begin_work();
+}
+
+// One write, then the next one a moment later, unless the reader is behind.
+void SimWorker::print_lines() {
+  LocalLoop& kernel = *host_.node.kernel;
+  if (output_.size() >= kChunksMax) {
+    registry_.network().simulator().mark("worker.waits_for_reader");
+    kernel.arm(printing_, kernel.now() + kPrintAgain);
+    return;
+  }
+  std::string text;
+  for (; printed_ < model_.lines && text.size() < kPrintBytes; ++printed_) {
+    std::string line = std::to_string(printed_) + " ";
+    line.resize(std::max(line.size(), model_.line_bytes), 'x');
+    text += line + "\n";
+  }
+  if (!text.empty()) print(text);
+  if (printed_ < model_.lines) kernel.arm(printing_, kernel.now() + kPrintDelay);
 }
 
 void SimWorker::begin_work() {
@@ -119,6 +144,11 @@ void SimWorker::print(const std::string& text) {
 }
 
 void SimWorker::work_done() {
+  if (printed_ < model_.lines) {
+    LocalLoop& kernel = *host_.node.kernel;
+    kernel.arm(working_, kernel.now() + kPrintAgain);
+    return;
+  }
   const bool crashes = model_.crash_after && (!model_.runs || *model_.crash_after < *model_.runs);
   if (crashes) registry_.network().simulator().mark("worker.crash");
   end(crashes ? model_.crash_status : ExitStatus{model_.exit_code, 0});
@@ -189,7 +219,7 @@ void SimWorker::end(ExitStatus status) {
   if (status_) return;
   pause_work();
   status_ = status;
-  for (Timed* timer : {&starting_, &working_, &dying_, &failing_, &silence_}) timer->disarm();
+  for (Timed* timer : {&starting_, &working_, &dying_, &failing_, &silence_, &printing_}) timer->disarm();
   if (bound_port_ != 0) host_.node.ports.erase(bound_port_);
   if (group_) {
     using Leave = WorkerGroup::Leave;

@@ -47,6 +47,7 @@ class SimWorker final : public Process {
   void started();
   bool bind_master_port();
   void print(const std::string& text);
+  void print_lines();
   void work_done();
   void die() { end(dying_status_); }
   void fail() { end(ExitStatus{1, 0}); }
@@ -74,7 +75,8 @@ class SimWorker final : public Process {
   Channel<OutputChunk> output_;
   uint64_t kept_ = 0;  // bytes in the file of out_
   // In the machine's time, so that a frozen machine's processes freeze too.
-  Due<SimWorker> starting_, working_, dying_, failing_, silence_;
+  Due<SimWorker> starting_, working_, dying_, failing_, silence_, printing_;
+  uint64_t printed_ = 0;  // lines
 };
 
 class ProgramProcesses final : public Processes {

@@ -36,6 +36,10 @@ struct WorkerModel {
   Duration peer_silence_max = 30s;    // a peer's machine is not reached: stalls, then exits 1
 
   std::string output;  // printed when training begins
+  // Then so many numbered lines, as fast as they are taken: as at a pipe, it waits when they are not. It does not end
+  // by itself before the last one.
+  uint64_t lines = 0;
+  size_t line_bytes = 100;
 };
 
 // One worker, alive or past. A value that invariants look at.

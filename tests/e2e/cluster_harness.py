@@ -3,6 +3,7 @@
 The folder is the test's XDG_STATE_HOME. tearDown ends the cluster with `rubato down --purge` and then checks that no
 process is left whose command line, working folder or environment names the test's folder or mark.
 """
+import contextlib
 import http.client
 import json
 import os
@@ -38,6 +39,7 @@ def alive(pid):
 
 class ClusterCase(harness.Case):
     cluster = "local"
+    turn_limit_ms = None  # of CPU time: set, tearDown fails if a loop of a daemon had a longer turn
 
     def setUp(self):
         super().setUp()
@@ -48,12 +50,19 @@ class ClusterCase(harness.Case):
 
     def environment(self, **changes):
         return super().environment(**({"XDG_STATE_HOME": str(self.state), "USER": "tester",
+                                       "RUBATO_TURN_LIMIT_MS": self.turn_limit_ms and str(self.turn_limit_ms),
                                        "GLOO_SOCKET_IFNAME": None} | changes))
+
+    def long_turns(self):
+        """What the watchdogs of heads and agents have reported: lines with the stack of what ran, for addr2line."""
+        return [f"{path.parent.name}: {line}" for path in sorted(self.state.glob("rubato/clusters/*/**/daemon.log"))
+                for line in path.read_text(errors="replace").splitlines() if "a turn of the loop took long" in line]
 
     def tearDown(self):
         failed = any(case is self for case, _ in self._result.failures + self._result.errors)
         try:
             self._told = self._stories_of_cluster() if failed else ""
+            long_turns = self.long_turns() if self.turn_limit_ms else []
             for process in self._following:
                 if process.poll() is None:
                     process.kill()
@@ -69,6 +78,7 @@ class ClusterCase(harness.Case):
                         os.kill(pid, signal.SIGKILL)
                     except ProcessLookupError:
                         pass
+        self.assertEqual(long_turns, [], "addr2line -Cfe rubato ADDRESS says where that was")
 
     def leftovers(self):
         """The living processes of this test, less itself: {pid: command line}."""
@@ -128,6 +138,13 @@ class ClusterCase(harness.Case):
                                    preexec_fn=harness.die_with_parent)
         self._following.append(process)
         return process
+
+    @contextlib.contextmanager
+    def output_of(self, *args):
+        """The lines of a command's output as they come; it must succeed."""
+        process = self.follow(*args)
+        yield process.stdout
+        self.assertEqual(process.wait(timeout=60), 0, args)
 
     def up(self, text=None, *flags, code=0):
         """`rubato up` with a file of this text, or without one."""
