@@ -23,6 +23,11 @@ using nlohmann::json;
 std::optional<Endpoint> read_head_endpoint(Files& files, const std::string& head_file, const Endpoint& told) {
   const json document = json::parse(files.read(head_file).value_or(""), nullptr, false);
   if (!document.is_object()) return std::nullopt;
+  // Beside the head, others who crowd its port are passed by. Nodes behind a bridge come over it, as they would from
+  // another machine.
+  const std::string file = document.value("/agents/socket"_json_pointer, std::string());
+  const std::string path = head_file.substr(0, head_file.rfind('/') + 1) + file;
+  if (!file.empty() && elastic::is_loopback(told.host) && files.exists(path)) return Endpoint{path, 0};
   // The host is the one that this node reaches: over a bridge it is not the head's own name for itself.
   const uint16_t port = document.value("/agents/port"_json_pointer, uint16_t{0});
   if (port == 0) return std::nullopt;

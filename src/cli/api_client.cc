@@ -6,6 +6,7 @@
 
 #include "cli/document.h"
 #include "cli/remote_place.h"
+#include "cli/values.h"
 #include "core/scope.h"
 #include "core/text.h"
 #include "os/files.h"
@@ -22,6 +23,9 @@ constexpr std::string_view kApiRoot = "/api/v1/";
 constexpr Duration kAskAgainAfter = 100ms;
 constexpr Duration kTellAfter = 1s;
 constexpr Duration kHeaderLimit = 20s;
+// A head that is busy says when to come again; for so long in all it is believed.
+constexpr Duration kBusyPatience = 30s;
+constexpr Duration kComeAgainMax = 5s;
 constexpr size_t kErrorBytesMax = 64 << 10;
 
 struct HeadAddress {
@@ -43,10 +47,24 @@ HeadAddress read_address(const ClusterPlace& place) {
                 "restart the head with: rubato up");
   }
   HeadAddress out;
+  // Whoever else crowds the port is passed by.
+  const std::string file = api.value("socket", std::string());
+  if (!file.empty() && os::RealFiles().exists(place.head_folder() + "/" + file)) {
+    out.endpoint = Endpoint{place.head_folder() + "/" + file, 0};
+    return out;
+  }
   out.endpoint = Endpoint{api.value("host", std::string("127.0.0.1")), static_cast<uint16_t>(port)};
   out.tls.use_tls = api.value("tls", false);
   if (out.tls.use_tls) out.tls.ca = place.folder + "/ca.pem";
   return out;
+}
+
+// When the server asks to come again: it has begun nothing then. nullopt: it does not.
+std::optional<Duration> come_again_after(const HttpResponse& response) {
+  const auto hint = response.headers.find("retry-after");
+  if ((response.status != 429 && response.status != 503) || hint == response.headers.end()) return std::nullopt;
+  const std::optional<int> told = parse_int(hint->second);
+  return told && *told >= 0 ? std::chrono::seconds(*told) : Duration(1s);
 }
 
 // The way to a head on another machine: a socket here that ssh leads to the head's port there.
@@ -141,16 +159,21 @@ class ApiClient final : public Api {
   }
 
   StreamEnd stream(const std::string& target, const std::function<void(std::string_view)>& sink) override {
-    if (interrupted_) return StreamEnd::kInterrupted;
-    int status = 0;
-    std::string error_text;
-    const std::function<Task<int>()> once = [&] {
-      return stream_until(request_for({.target = target}), sink, status, error_text);
-    };
-    const int end = run(once);
-    if (interrupted_ || end == kStopped) return StreamEnd::kInterrupted;
-    if (status / 100 != 2) throw error_from_reply(status, error_text, to_string(address_.endpoint));
-    return StreamEnd::kEnded;
+    const Instant give_up = runtime_.now() + kBusyPatience;
+    while (!interrupted_) {
+      HttpResponse response;
+      std::string error_text;
+      const std::function<Task<int>()> once = [&] {
+        return stream_until(request_for({.target = target}), sink, response, error_text);
+      };
+      const int end = run(once);
+      if (interrupted_ || end == kStopped) break;
+      if (response.status / 100 == 2) return StreamEnd::kEnded;
+      // The sink was given nothing of a refusal.
+      if (!wait_while_busy(response, give_up) && !interrupted_)
+        throw error_from_reply(response.status, error_text, to_string(address_.endpoint));
+    }
+    return StreamEnd::kInterrupted;
   }
 
   void hold_interrupts() override {
@@ -180,11 +203,13 @@ class ApiClient final : public Api {
   }
 
   json call_once(const ApiRequest& wanted) {
+    const Instant give_up = runtime_.now() + kBusyPatience;
     HttpResponse response;
     const std::function<Task<int>()> once = [&] {
       return exchange(request_for(wanted), runtime_.now() + wanted.limit, response);
     };
-    run(once);
+    do run(once);
+    while (wait_while_busy(response, give_up));
     if (response.status / 100 != 2) {
       throw error_from_reply(response.status, response.body, to_string(address_.endpoint));
     }
@@ -195,6 +220,16 @@ class ApiClient final : public Api {
                   "is another program listening there? restart the head with: rubato up");
     }
     return document;
+  }
+
+  // A refusal with a hint was not begun at all, so that asking again does nothing twice. True: it was waited as told.
+  bool wait_while_busy(const HttpResponse& response, Instant give_up) {
+    const std::optional<Duration> told = come_again_after(response);
+    if (!told) return false;
+    // Those who were refused together do not come again together.
+    const auto spread = static_cast<double>(runtime_.now().time_since_epoch().count() / 1000 % 1000) / 1000;
+    const Duration wait = seconds(to_seconds(std::min(*told, kComeAgainMax)) * (0.5 + spread));
+    return runtime_.now() + wait < give_up && pause(wait);
   }
 
   HeadAddress find_address() {
@@ -269,23 +304,21 @@ class ApiClient final : public Api {
     co_return kStopped;
   }
 
-  Task<void> receive(HttpRequest request, Channel<std::string>& chunks, int& status) {
+  Task<void> receive(HttpRequest request, Channel<std::string>& chunks, HttpResponse& out) {
     Endpoint endpoint = address_.endpoint;
     TlsFiles tls = address_.tls;
     const Instant header_deadline = runtime_.now() + kHeaderLimit;
-    const HttpResponse response =
-        co_await network_.stream(std::move(endpoint), std::move(tls), std::move(request), header_deadline, chunks);
-    status = response.status;
+    out = co_await network_.stream(std::move(endpoint), std::move(tls), std::move(request), header_deadline, chunks);
     chunks.close();
   }
 
   // The status comes with the end of the stream only, so that an error's document passes through the sink, too: those
   // who parse lines know it by its key. What an Error is made of is kept here.
-  Task<int> relay(HttpRequest request, const std::function<void(std::string_view)>& sink, int& status,
+  Task<int> relay(HttpRequest request, const std::function<void(std::string_view)>& sink, HttpResponse& response,
                   std::string& error_text) {
     Channel<std::string> chunks(runtime_);
     Scope scope(runtime_);
-    Task<void> receiving = receive(std::move(request), chunks, status);
+    Task<void> receiving = receive(std::move(request), chunks, response);
     scope.spawn(std::move(receiving));
     Task<void> reading = read(chunks, sink, error_text);
     scope.spawn(std::move(reading));
@@ -307,9 +340,9 @@ class ApiClient final : public Api {
     }
   }
 
-  Task<int> stream_until(HttpRequest request, const std::function<void(std::string_view)>& sink, int& status,
+  Task<int> stream_until(HttpRequest request, const std::function<void(std::string_view)>& sink, HttpResponse& response,
                          std::string& error_text) {
-    Task<int> relaying = relay(std::move(request), sink, status, error_text);
+    Task<int> relaying = relay(std::move(request), sink, response, error_text);
     if (!signals_) co_return co_await std::move(relaying);
     Task<int> stopping = wait_for_signal();
     const auto end = co_await race(runtime_, std::move(relaying), std::move(stopping));

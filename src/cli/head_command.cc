@@ -6,11 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/daemon_world.h"
+#include "cli/head_sockets.h"
 #include "cli/machine_provider.h"
 #include "core/text.h"
 #include "head/api.h"
 #include "node/last_lines.h"
 #include "os/certificates.h"
+#include "os/channel_connection.h"
 #include "os/daemons.h"
 #include "os/etcd_journal.h"
 #include "os/etcd_store.h"
@@ -26,6 +28,7 @@ namespace {
 using nlohmann::json;
 
 constexpr Duration kHeartbeat = 3s;
+constexpr double kOwnRateFactor = 20;
 
 // The ports that the head before had, so that those who know them find this one; zero when there was none.
 struct Ports {
@@ -151,17 +154,57 @@ ApiPlace api_place(const HeadSettings& settings, const std::string& dir) {
   return place;
 }
 
-std::string head_document(const MachineFacts& machine, const ApiPlace& place, const Ports& ports, uint64_t epoch) {
-  const json document = {{"pid", machine.pid},
-                         {"api", {{"host", place.host}, {"port", ports.api}, {"tls", place.tls.use_tls}}},
-                         {"agents", {{"host", "127.0.0.1"}, {"port", ports.agents}}},
-                         {"epoch", epoch}};
+// The sockets' files lie beside it: `socket` is their names.
+std::string head_document(const MachineFacts& machine, const ApiPlace& place, const Ports& ports, uint64_t epoch,
+                          bool has_api_file, bool has_agents_file) {
+  json document = {{"pid", machine.pid},
+                   {"api", {{"host", place.host}, {"port", ports.api}, {"tls", place.tls.use_tls}}},
+                   {"agents", {{"host", "127.0.0.1"}, {"port", ports.agents}}},
+                   {"epoch", epoch}};
+  if (has_api_file) document["api"]["socket"] = kApiSocket;
+  if (has_agents_file) document["agents"]["socket"] = kAgentsSocket;
   return document.dump() + "\n";
+}
+
+// The agents' port and their socket's file; a file system may have no sockets, then the port alone.
+struct AgentsDoor {
+  std::unique_ptr<Listener> listener;
+  bool has_file = false;
+};
+
+AgentsDoor open_agents_door(DaemonWorld& daemon, const Endpoint& endpoint, const std::string& file,
+                            const ChannelKey& key) {
+  AgentsDoor door;
+  std::vector<Endpoint> endpoints = {endpoint, Endpoint{file, 0}};
+  try {
+    door.listener = os::make_listener(daemon.runtime, endpoints, key, kHeartbeat);
+    door.has_file = true;
+  } catch (const Error& error) {
+    if (error.code == ErrorCode::kConflict) throw;
+    daemon.log.warning("agents of this machine come by its port", {{"error", error.message}});
+    endpoints.pop_back();
+    door.listener = os::make_listener(daemon.runtime, endpoints, key, kHeartbeat);
+  }
+  return door;
+}
+
+// For the people of this machine: whoever else comes to the port cannot keep them out. Null: as above.
+std::unique_ptr<HttpServer> open_api_file(DaemonWorld& daemon, const std::string& file) {
+  HttpLimits limits;  // our own user's scripts alone come here
+  limits.requests_per_second *= kOwnRateFactor;
+  limits.requests_burst *= kOwnRateFactor;
+  try {
+    return os::make_http_server(daemon.runtime, Endpoint{file, 0}, TlsFiles{}, limits, daemon.log);
+  } catch (const Error& error) {
+    daemon.log.warning("people of this machine come by the API's port", {{"error", error.message}});
+    return nullptr;
+  }
 }
 
 Task<void> serve_api(HttpServer& server, head::Api& api) {
   HttpHandler handler = [&api](ServerRequest request) { return api.handle(std::move(request)); };
-  co_await server.serve(std::move(handler));
+  HttpAdmit admit = [&api](const ServerRequest& head) { return api.admit(head); };
+  co_await server.serve(std::move(handler), std::move(admit));
 }
 
 Task<int> until_shutdown(head::Controller& controller, Listener& listener) {
@@ -197,12 +240,14 @@ Task<int> run_head(DaemonWorld& daemon, std::string dir) {
   key.identity = identity_of(dir);
   // Nodes in namespaces of their own come over a bridge; agents prove themselves by certificate in any case.
   const std::string agents_host = wanted.isolated || !wanted.provider.empty() ? "" : "127.0.0.1";
-  const auto listener = at_port(before.agents, [&](uint16_t port) {
-    return daemon.network.listen(Endpoint{agents_host, port}, key, kHeartbeat);
+  const AgentsDoor agents_door = at_port(before.agents, [&](uint16_t port) {
+    return open_agents_door(daemon, Endpoint{agents_host, port}, dir + "/head/" + kAgentsSocket, key);
   });
+  Listener* const listener = agents_door.listener.get();
   const auto server = at_port(before.api, [&](uint16_t port) {
     return os::make_http_server(daemon.runtime, Endpoint{place.bind, port}, place.tls, HttpLimits{}, daemon.log);
   });
+  const std::unique_ptr<HttpServer> own_server = open_api_file(daemon, dir + "/head/" + kApiSocket);
 
   const OpenJournal journal = co_await open_journal(daemon, dir, cluster, wanted.store);
   os::RealDaemons daemons;
@@ -222,13 +267,17 @@ Task<int> run_head(DaemonWorld& daemon, std::string dir) {
   head::Controller controller(daemon.world, *journal.journal, *provider, settings, metrics, daemon.log);
   leading = &controller;
   co_await controller.recover();
-  head::Api api(daemon.world, controller, metrics, os::read_secret(dir + "/token"));
+  const size_t record_bytes_max =
+      wanted.store.empty() ? os::SqliteJournal::kRecordBytesMax : os::EtcdJournal::kRecordBytesMax;
+  head::Api api(daemon.world, controller, metrics, os::read_secret(dir + "/token"), record_bytes_max);
 
   Scope scope(daemon.runtime);
   scope.spawn(serve_api(*server, api));
+  if (own_server) scope.spawn(serve_api(*own_server, api));
   const Ports ports{server->port(), listener->port()};
   daemon.files.write_atomically(ports_file, json({{"api", ports.api}, {"agents", ports.agents}}).dump() + "\n");
-  daemon.files.write_atomically(head_file, head_document(daemon.machine, place, ports, controller.state().epoch));
+  daemon.files.write_atomically(head_file, head_document(daemon.machine, place, ports, controller.state().epoch,
+                                                         own_server != nullptr, agents_door.has_file));
   Task<int> shutdown = until_shutdown(controller, *listener);
   Task<int> signal = until_signal(daemon.signals.channel());
   (void)co_await race(daemon.runtime, std::move(shutdown), std::move(signal));

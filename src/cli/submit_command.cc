@@ -185,6 +185,7 @@ void upload_package(Api& api, const Shell& shell, const std::string& file, const
 int submit_command(const ParsedCommand& parsed, const Shell& shell) {
   os::RealFiles files;
   SubmitPlan plan = plan_submit(parsed, real_view(parsed, shell, files));
+  (void)job_spec_from_json(to_json(plan.spec));  // what the head would refuse is said before anything is sent
   const Session session = open_session(parsed, shell);
   for (const std::string& note : plan.notes) shell.err("note: " + note + "\n");
   if (plan.source.kind != SubmitSource::Kind::kNothing) {

@@ -11,8 +11,7 @@ using namespace wire;
 
 namespace {
 
-constexpr size_t kNameMax = 256;        // of ids, versions and roles
-constexpr size_t kAddressesMax = 1024;  // of one machine
+constexpr size_t kNameMax = 256;  // of ids, versions and roles
 constexpr size_t kReportFailuresMax = kErrandWorkersMax;
 constexpr size_t kLogTextOnWireMax = 3 * kLogTextMax;  // a byte that is not UTF-8 travels as U+FFFD, three bytes
 
@@ -111,9 +110,10 @@ ErrandReport read_report(const json& j, Instant now) {
   r.state = read_enum(j, "state", ErrandState::kGone);
   r.port = number<uint16_t>(j, "port");
   r.failures = read_failures(list_at(j, "failures", kReportFailuresMax), now);
-  r.problem = j.at("problem").get<std::string>();
+  r.problem = cut_text(j, "problem");
   r.forced = list_at(j, "forced", kErrandWorkersMax).get<std::vector<std::string>>();
   if (j.contains("succeeded")) r.succeeded = number<uint64_t>(j, "succeeded");  // older agents do not say it
+  for (std::string& one : r.forced) one.resize(std::min(one.size(), kNameMax));
   return r;
 }
 
@@ -303,7 +303,6 @@ Hello read_hello(const json& j, Instant now) {
   m.version = short_text(j, "version");
   m.node.value = id_text(j, "node");
   m.agent.value = id_text(j, "agent");
-  list_at(j.at("info"), "addresses", kAddressesMax);
   m.info = read_member(j.at("info"));
   m.resources = resources_from_json(j.at("resources"));
   m.head_epoch = number<uint64_t>(j, "head_epoch");
@@ -349,9 +348,9 @@ ToHead read_to_head(const json& j, std::optional<std::string_view> bytes, Instan
   if (type == "package_wanted") return PackageWanted{hash_text(j, "hash"), number<uint64_t>(j, "offset")};
   if (type == "delivery") return read_delivery(j);
   if (type == "output_offer") return OutputOffer{JobId{id_text(j, "job")}};
-  if (type == "output_trouble") return OutputTrouble{JobId{id_text(j, "job")}, j.at("reason").get<std::string>()};
+  if (type == "output_trouble") return OutputTrouble{JobId{id_text(j, "job")}, cut_text(j, "reason")};
   if (type == "delivery_end") return DeliveryEnd{};
-  if (type == "leaving") return Leaving{j.at("reason").get<std::string>(), span(j, "in_us")};
+  if (type == "leaving") return Leaving{cut_text(j, "reason"), span(j, "in_us")};
   not_ours(fmt::format("of unknown type '{}'", type));
 }
 
@@ -419,7 +418,7 @@ ToAgent decode_to_agent(std::string_view text) {
   if (text.size() > kNodeMessageMax) not_ours("it is too long");
   const std::optional<std::string_view> bytes = split_bytes(text);
   try {
-    return read_to_agent(json::parse(text), bytes);
+    return read_to_agent(parse_message(text), bytes);
   } catch (const json::exception& e) {
     not_ours(e.what());
   }
@@ -429,7 +428,7 @@ ToHead decode_to_head(std::string_view text, Instant now) {
   if (text.size() > kNodeMessageMax) not_ours("it is too long");
   const std::optional<std::string_view> bytes = split_bytes(text);
   try {
-    return read_to_head(json::parse(text), bytes, now);
+    return read_to_head(parse_message(text), bytes, now);
   } catch (const json::exception& e) {
     not_ours(e.what());
   }

@@ -282,6 +282,40 @@ TEST(NodeWire, TheHeadRefusesWhatDoesNotFit) {
   EXPECT_NE(refused_by_head("{}"), "");
 }
 
+// What an agent says becomes a record of the journal: it must fit into one.
+TEST(NodeWire, WhatAnAgentSaysIsBounded) {
+  Hello hello = node_hello();
+  const Failure failure = hello.errands.at(0).failures.at(0);
+  hello.errands[0].failures.assign(100, failure);
+  for (Failure& one : hello.errands[0].failures) one.traceback = std::string(20'000, 't');
+  hello.errands[0].failures[0].message = "the root cause";
+  hello.errands[0].problem = std::string(1'000'000, 'p');
+  const auto back = std::get<Hello>(decode_to_head(encode(ToHead{hello}, kNow), kNow));
+  ASSERT_EQ(back.errands.at(0).failures.size(), 100u);
+  EXPECT_EQ(back.errands[0].failures[0].message, "the root cause");
+  EXPECT_EQ(back.errands[0].failures[0].traceback.size(), 20'000u);
+  size_t bytes = 0;
+  for (const Failure& one : back.errands[0].failures) bytes += one.message.size() + one.traceback.size();
+  EXPECT_LE(bytes, kFailureTextsMax);
+  EXPECT_EQ(back.errands[0].problem.size(), kAgentTextMax);
+
+  const std::string text = encode(ToHead{node_hello()});
+  EXPECT_NE(refused_by_head(changed(text, "/info/addresses", std::vector<std::string>(kAddressesMax + 1, "a"))), "");
+  EXPECT_NE(refused_by_head(changed(text, "/info/addresses", {std::string(1000, 'a')})), "");
+  json names = json::object();
+  for (int i = 0; i < 1000; ++i) names["r" + std::to_string(i)] = 1;
+  EXPECT_NE(refused_by_head(changed(text, "/resources", names)), "");
+  EXPECT_NE(refused_by_head(changed(text, "/node", std::vector<int>(1'000'000))), "");
+  EXPECT_NE(refused_by_head(std::string(5'000'000, '[')), "");
+}
+
+TEST(NodeWire, ALongTextIsCutBetweenCharacters) {
+  std::string reason(kAgentTextMax - 1, 'x');
+  reason += "\xc3\xa9";  // two bytes, of which one would fit
+  const auto leaving = std::get<Leaving>(decode_to_head(encode(ToHead{Leaving{reason, 1s}})));
+  EXPECT_EQ(leaving.reason, std::string(kAgentTextMax - 1, 'x'));
+}
+
 TEST(NodeWire, OutputsAreOrderedAndDelivered) {
   Orders orders;
   orders.outputs = {OutputOrder{JobId{"j-1"}, true}, OutputOrder{JobId{"j-2"}, false}};

@@ -71,12 +71,13 @@ json successors_json(const std::vector<Successor>& agents) {
 }
 
 std::vector<Successor> read_successors(const json& list) {
+  if (!list.is_array() || list.size() > kMembersMax) not_ours("more agents than a group may have");
   std::vector<Successor> agents;
   for (const json& entry : list) {
     Successor s;
-    s.id.value = entry.at("id").get<std::string>();
-    s.host = entry.at("host").get<std::string>();
-    s.address = entry.at("address").get<std::string>();
+    s.id.value = cut_text(entry, "id");
+    s.host = cut_text(entry, "host");
+    s.address = cut_text(entry, "address");
     s.port = number<uint16_t>(entry, "port");
     s.in_round = entry.at("in_round").get<bool>();
     agents.push_back(std::move(s));
@@ -180,12 +181,12 @@ Message read_message(const json& j, Instant now) {
                   fmt::format("the other agent speaks protocol {}, this one {}", protocol, kProtocol), "",
                   "use the same version of rubato on all machines");
     }
-    return Join{j.at("run_id").get<std::string>(), read_member(j.at("member")), read_claim(j.at("claim"))};
+    return Join{cut_text(j, "run_id"), read_member(j.at("member")), read_claim(j.at("claim"))};
   }
   if (type == "ready") return Ready{number<uint64_t>(j, "generation"), number<uint16_t>(j, "port")};
   if (type == "failed") return Failed{number<uint64_t>(j, "generation"), read_failures(j.at("failures"), now)};
   if (type == "succeeded") return Succeeded{number<uint64_t>(j, "generation")};
-  if (type == "leave") return Leave{j.at("reason").get<std::string>()};
+  if (type == "leave") return Leave{cut_text(j, "reason")};
   if (type == "beat") {
     from_micros(number<int64_t>(j, "sent_us"));
     from_micros(number<int64_t>(j, "age_us"));
@@ -218,7 +219,7 @@ std::string encode(const Message& message, Instant now) { return to_text(std::vi
 Message decode(std::string_view text, Instant now) {
   if (text.size() > kMessageMax) throw Error(ErrorCode::kFailed, "a message that is too long");
   try {
-    return read_message(json::parse(text), now);
+    return read_message(parse_message(text), now);
   } catch (const json::exception& e) {
     not_ours(e.what());
   }

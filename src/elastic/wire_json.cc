@@ -14,6 +14,19 @@ Duration from_micros(int64_t us) {
   return Duration(us * 1000);
 }
 
+std::string cut_text(const json& object, const char* key, size_t bytes_max) {
+  auto text = object.at(key).get<std::string>();
+  if (text.size() <= bytes_max) return text;
+  while (bytes_max > 0 && (static_cast<unsigned char>(text[bytes_max]) & 0xc0) == 0x80) --bytes_max;
+  text.resize(bytes_max);
+  return text;
+}
+
+json parse_message(std::string_view text) {
+  if (const std::optional<std::string> beyond = beyond_bounds(text, kMessageBounds)) not_ours(*beyond);
+  return json::parse(text);
+}
+
 const json& list_at(const json& object, const char* key, size_t size_max) {
   const json& list = object.at(key);
   if (!list.is_array()) not_ours(fmt::format("'{}' is not a list", key));
@@ -30,14 +43,17 @@ json member_json(const MemberInfo& m) {
 
 MemberInfo read_member(const json& j) {
   MemberInfo m;
-  m.id.value = j.at("id").get<std::string>();
-  m.host = j.at("host").get<std::string>();
-  m.machine = j.at("machine").get<std::string>();
-  m.address = j.at("address").get<std::string>();
-  m.addresses = j.at("addresses").get<std::vector<std::string>>();
+  m.id.value = cut_text(j, "id");
+  m.host = cut_text(j, "host");
+  m.machine = cut_text(j, "machine");
+  m.address = cut_text(j, "address");
+  m.addresses = list_at(j, "addresses", kAddressesMax).get<std::vector<std::string>>();
+  for (const std::string& address : m.addresses) {
+    if (address.size() > kAddressBytesMax) not_ours("an address that is none");
+  }
   m.peer_port = number<uint16_t>(j, "peer_port");
   m.nproc = number<int>(j, "nproc");
-  m.role = j.at("role").get<std::string>();
+  m.role = cut_text(j, "role");
   if (j.contains("node_rank")) m.node_rank = number<int>(j, "node_rank");
   return m;
 }
@@ -68,9 +84,14 @@ json failure_json(const Failure& f, Instant now) {
           {"error_file", f.error_file}};
 }
 
-Failure read_failure(const json& j, Instant now) {
+Failure read_failure(const json& j, Instant now, size_t& bytes_left) {
   Failure f;
-  f.host = j.at("host").get<std::string>();
+  const auto take = [&](const char* key) {
+    std::string text = cut_text(j, key, bytes_left);
+    bytes_left -= text.size();
+    return text;
+  };
+  f.host = take("host");
   f.rank = number<int>(j, "rank");
   f.local_rank = number<int>(j, "local_rank");
   f.pid = number<int>(j, "pid");
@@ -78,9 +99,9 @@ Failure read_failure(const json& j, Instant now) {
   f.exit_code = number<int>(j, "exit_code");
   f.signal = number<int>(j, "signal");
   f.at = now - from_micros(number<int64_t>(j, "age_us"));
-  f.message = j.at("message").get<std::string>();
-  f.traceback = j.at("traceback").get<std::string>();
-  f.error_file = j.at("error_file").get<std::string>();
+  f.message = take("message");
+  f.traceback = take("traceback");
+  f.error_file = take("error_file");
   return f;
 }
 
@@ -93,8 +114,10 @@ json failures_json(const std::vector<Failure>& failures, Instant now) {
 }
 
 std::vector<Failure> read_failures(const json& list, Instant now) {
+  if (!list.is_array() || list.size() > kFailuresReportedMax) not_ours("more failures than there can be workers");
   std::vector<Failure> failures;
-  for (const json& entry : list) failures.push_back(read_failure(entry, now));
+  size_t bytes_left = kFailureTextsMax;
+  for (const json& entry : list) failures.push_back(read_failure(entry, now, bytes_left));
   return failures;
 }
 

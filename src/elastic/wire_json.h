@@ -12,6 +12,7 @@
 #include "core/time.h"
 #include "elastic/member.h"
 #include "elastic/restart.h"
+#include "model/limits.h"
 
 namespace rubato::elastic::wire {
 
@@ -42,6 +43,12 @@ E read_enum(const json& object, const char* key, E last) {
 inline int64_t to_micros(Duration d) { return d.count() / 1000; }
 Duration from_micros(int64_t us);
 
+// The text there, cut off behind so many bytes: a person who wrote it, or a program, knows no limit of ours.
+std::string cut_text(const json& object, const char* key, size_t bytes_max = kAgentTextMax);
+
+// The document, looked at before it is parsed.
+json parse_message(std::string_view text);
+
 // The array there, of at most so many entries.
 const json& list_at(const json& object, const char* key, size_t size_max);
 
@@ -53,6 +60,7 @@ Assignment read_assignment(const json& j);
 
 // Times travel as ages against `now`.
 json failures_json(const std::vector<Failure>& failures, Instant now);
+// The texts of all of them together have a bound: the last ones are cut off.
 std::vector<Failure> read_failures(const json& list, Instant now);
 
 // One line. A host name or traceback need not be valid UTF-8: what is not is replaced; it never throws.

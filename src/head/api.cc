@@ -9,6 +9,7 @@
 #include "core/timestamp.h"
 #include "head/api_streams.h"
 #include "head/documents.h"
+#include "model/limits.h"
 #include "policy/explain.h"
 #include "reconcile/nodes.h"
 #include "world/http_reply.h"
@@ -38,6 +39,7 @@ ServerReply reply(const json& document, int status = 200) {
 
 json parse_body(const ServerRequest& request) {
   if (trim(request.body).empty()) return json::object();
+  check_json_bounds(request.body, kRequestBounds, "the request's body");
   json body = json::parse(request.body, nullptr, false);
   if (!body.is_object()) throw Error(ErrorCode::kUsage, "the request's body is not a JSON object");
   return body;
@@ -106,39 +108,43 @@ const cluster::Node& find_node(const State& state, const std::string& id) {
 
 }  // namespace
 
-Api::Api(World& world, Controller& controller, Metrics& metrics, std::string token)
-    : world_(world), controller_(controller), metrics_(metrics), token_(std::move(token)) {
+Api::Api(World& world, Controller& controller, Metrics& metrics, std::string token, size_t record_bytes_max)
+    : world_(world),
+      controller_(controller),
+      metrics_(metrics),
+      token_(std::move(token)),
+      record_bytes_max_(record_bytes_max) {
   CHECK(!token_.empty());
 }
 
 const std::vector<Api::Route>& Api::routes() {
   static const std::vector<Route> table = {
-      {"GET", "/healthz", &Api::healthz, true},
-      {"GET", "/metrics", &Api::show_metrics},
-      {"GET", "/api/v1/status", &Api::status},
-      {"PUT", "/api/v1/cluster", &Api::configure},
-      {"POST", "/api/v1/shutdown", &Api::shutdown},
-      {"GET", "/api/v1/nodes", &Api::nodes},
-      {"GET", "/api/v1/nodes/{id}", &Api::node},
-      {"DELETE", "/api/v1/nodes/{id}", &Api::drain_node},
-      {"GET", "/api/v1/nodes/{id}/why", &Api::node_why},
-      {"POST", "/api/v1/requests", &Api::request_resources},
-      {"GET", "/api/v1/audit", &Api::audit},
-      {"GET", "/api/v1/decisions", &Api::decisions},
-      {"POST", "/api/v1/plan", &Api::plan},
-      {"GET", "/api/v1/nodes/{id}/log", &Api::node_log},
-      {"GET", "/api/v1/packages/{hash}", &Api::package},
-      {"PUT", "/api/v1/packages/{hash}", &Api::put_package},
-      {"POST", "/api/v1/jobs", &Api::submit},
-      {"GET", "/api/v1/jobs", &Api::jobs},
-      {"GET", "/api/v1/jobs/{ref}", &Api::job},
-      {"POST", "/api/v1/jobs/{ref}/stop", &Api::stop},
-      {"POST", "/api/v1/jobs/{ref}/rerun", &Api::rerun},
-      {"GET", "/api/v1/jobs/{ref}/why", &Api::job_why},
-      {"GET", "/api/v1/jobs/{ref}/logs", &Api::logs},
-      {"GET", "/api/v1/jobs/{ref}/output", &Api::output},
-      {"GET", "/api/v1/events", &Api::events},
-      {"GET", "/api/v1/replay", &Api::replay},
+      {"GET", "/healthz", &Api::healthz, kPlainBodyMax, true},
+      {"GET", "/metrics", &Api::show_metrics, kPlainBodyMax},
+      {"GET", "/api/v1/status", &Api::status, kPlainBodyMax},
+      {"PUT", "/api/v1/cluster", &Api::configure, kClusterFileBodyMax},
+      {"POST", "/api/v1/shutdown", &Api::shutdown, kPlainBodyMax},
+      {"GET", "/api/v1/nodes", &Api::nodes, kPlainBodyMax},
+      {"GET", "/api/v1/nodes/{id}", &Api::node, kPlainBodyMax},
+      {"DELETE", "/api/v1/nodes/{id}", &Api::drain_node, kPlainBodyMax},
+      {"GET", "/api/v1/nodes/{id}/why", &Api::node_why, kPlainBodyMax},
+      {"POST", "/api/v1/requests", &Api::request_resources, kResourcesBodyMax},
+      {"GET", "/api/v1/audit", &Api::audit, kPlainBodyMax},
+      {"GET", "/api/v1/decisions", &Api::decisions, kPlainBodyMax},
+      {"POST", "/api/v1/plan", &Api::plan, kClusterFileBodyMax},
+      {"GET", "/api/v1/nodes/{id}/log", &Api::node_log, kPlainBodyMax},
+      {"GET", "/api/v1/packages/{hash}", &Api::package, kPlainBodyMax},
+      {"PUT", "/api/v1/packages/{hash}", &Api::put_package, kPackagePartBodyMax},
+      {"POST", "/api/v1/jobs", &Api::submit, kJobBodyMax},
+      {"GET", "/api/v1/jobs", &Api::jobs, kPlainBodyMax},
+      {"GET", "/api/v1/jobs/{ref}", &Api::job, kPlainBodyMax},
+      {"POST", "/api/v1/jobs/{ref}/stop", &Api::stop, kPlainBodyMax},
+      {"POST", "/api/v1/jobs/{ref}/rerun", &Api::rerun, kPlainBodyMax},
+      {"GET", "/api/v1/jobs/{ref}/why", &Api::job_why, kPlainBodyMax},
+      {"GET", "/api/v1/jobs/{ref}/logs", &Api::logs, kPlainBodyMax},
+      {"GET", "/api/v1/jobs/{ref}/output", &Api::output, kPlainBodyMax},
+      {"GET", "/api/v1/events", &Api::events, kPlainBodyMax},
+      {"GET", "/api/v1/replay", &Api::replay, kPlainBodyMax},
   };
   return table;
 }
@@ -154,6 +160,27 @@ bool Api::authorized(const ServerRequest& request) const {
   if (it == request.headers.end()) return false;
   const auto given = strip_prefix(it->second, "Bearer ");
   return given && constant_time_equal(*given, token_);
+}
+
+Task<void> Api::commit(std::vector<cluster::Event> events) {
+  for (const cluster::Event& event : events) {
+    const size_t bytes = cluster::encode(controller_.now(), event).size();
+    if (bytes <= record_bytes_max_) continue;
+    throw Error(ErrorCode::kUsage,
+                fmt::format("the journal takes {} bytes at once, and this has {}", record_bytes_max_, bytes), "",
+                "ask for less, or put the data into a file of the working directory");
+  }
+  co_await controller_.submit(std::move(events));
+}
+
+HttpAdmission Api::admit(const ServerRequest& head) const {
+  HttpAdmission admission;
+  admission.authenticated = authorized(head);
+  admission.body_bytes_max = kPlainBodyMax;
+  for (const Route& route : routes()) {
+    if (head.method == route.method && match(route.pattern, head.path)) admission.body_bytes_max = route.body_bytes_max;
+  }
+  return admission;
 }
 
 Task<ServerReply> Api::handle(ServerRequest request) {
@@ -244,7 +271,7 @@ Task<ServerReply> Api::configure(Call call) {
   if (field<bool>(body, "apply", true) && !unchanged) {
     std::vector<cluster::Event> events;
     events.emplace_back(cluster::ClusterConfigured{spec, text, field<bool>(body, "no_restart", false), restart});
-    co_await controller_.submit(std::move(events));
+    co_await commit(std::move(events));
   }
   co_return reply({{"changes", std::move(changes)}, {"wanted_nodes", wanted}});
 }
@@ -252,7 +279,7 @@ Task<ServerReply> Api::configure(Call call) {
 Task<ServerReply> Api::shutdown(Call) {
   std::vector<cluster::Event> events;
   events.emplace_back(cluster::ShutdownRequested{});
-  co_await controller_.submit(std::move(events));
+  co_await commit(std::move(events));
   co_return reply(json::object(), 202);
 }
 
@@ -279,7 +306,7 @@ Task<ServerReply> Api::drain_node(Call call) {
   } else if (node.phase == cluster::NodePhase::kRequested || node.phase == cluster::NodePhase::kStarting) {
     events.emplace_back(cluster::NodeRemoving{node.id, "a person asked for it"});
   }
-  if (!events.empty()) co_await controller_.submit(std::move(events));
+  if (!events.empty()) co_await commit(std::move(events));
   co_return reply(json::object(), 202);
 }
 
@@ -342,7 +369,7 @@ Task<ServerReply> Api::accept_job(JobSpec spec, std::string request_id, std::str
   } else if (pending) {
     id = *pending;
     std::vector<cluster::Event> nothing;  // but its turn
-    co_await controller_.submit(std::move(nothing));
+    co_await commit(std::move(nothing));
   } else {
     do id.value = "j-" + world_.random.hex(8);
     while (state.jobs.contains(id));
@@ -353,7 +380,7 @@ Task<ServerReply> Api::accept_job(JobSpec spec, std::string request_id, std::str
     submitted.rerun_of = std::move(rerun_of);
     std::vector<cluster::Event> events;
     events.emplace_back(std::move(submitted));
-    co_await controller_.submit(std::move(events));
+    co_await commit(std::move(events));
   }
   const cluster::Job& job = cluster::find_job(state, id.value);
   json document = job_document(state, job);
@@ -364,7 +391,8 @@ Task<ServerReply> Api::accept_job(JobSpec spec, std::string request_id, std::str
 Task<ServerReply> Api::submit(Call call) {
   json body = parse_body(call.request);
   std::string request_id = field<std::string>(body, "request_id", "");
-  if (request_id.size() > 128) throw Error(ErrorCode::kUsage, "request_id is longer than 128 characters");
+  if (request_id.size() > kRequestIdBytesMax)
+    throw Error(ErrorCode::kUsage, fmt::format("request_id is longer than {} characters", kRequestIdBytesMax));
   body.erase("request_id");
   co_return co_await accept_job(job_spec_from_json(body), std::move(request_id), "");
 }
@@ -415,7 +443,7 @@ Task<ServerReply> Api::stop(Call call) {
   if (!cluster::ended(job.phase) && job.phase != cluster::JobPhase::kStopping) {
     std::vector<cluster::Event> events;
     events.emplace_back(cluster::JobStopping{id, false, "a person asked for it"});
-    co_await controller_.submit(std::move(events));
+    co_await commit(std::move(events));
   }
   co_return reply(job_document(state, cluster::find_job(state, id.value)), 202);
 }

@@ -14,10 +14,13 @@ namespace rubato::head {
 
 class Api {
  public:
-  // `token`: what people must show.
-  Api(World& world, Controller& controller, Metrics& metrics, std::string token);
+  // `token`: what people must show. `record_bytes_max`: what the journal takes as one record.
+  Api(World& world, Controller& controller, Metrics& metrics, std::string token, size_t record_bytes_max);
 
   Task<ServerReply> handle(ServerRequest request);
+
+  // Whether it shows the token, and how much it may say.
+  HttpAdmission admit(const ServerRequest& head) const;
 
   // "GET /api/v1/jobs/{ref}", for the test of the documentation.
   static std::vector<std::string> route_names();
@@ -31,6 +34,7 @@ class Api {
     const char* method;
     const char* pattern;
     Task<ServerReply> (Api::*handler)(Call);
+    size_t body_bytes_max;
     bool open = false;  // needs no token
   };
   static const std::vector<Route>& routes();
@@ -66,12 +70,15 @@ class Api {
   // A document that may be long, made beside the loop; `make` owns what it touches.
   using MakeDocument = std::function<nlohmann::json(const cluster::State& state)>;
   Task<ServerReply> reply_from_state(MakeDocument make, int status = 200);
+  // Controller::submit, but for what the journal could not take: that is refused with a usage Error.
+  Task<void> commit(std::vector<cluster::Event> events);
   bool authorized(const ServerRequest& request) const;
 
   World& world_;
   Controller& controller_;
   Metrics& metrics_;
   std::string token_;
+  const size_t record_bytes_max_;
 };
 
 }  // namespace rubato::head

@@ -7,6 +7,7 @@
 #include "head/api.h"
 #include "head/documents.h"
 #include "head/scale_documents.h"
+#include "model/limits.h"
 
 namespace rubato::head {
 
@@ -15,8 +16,6 @@ using nlohmann::json;
 
 namespace {
 
-constexpr size_t kBundlesMax = 1000;
-constexpr int64_t kBundleCountMax = 1'000'000;
 constexpr uint64_t kSearched = 5000;  // records that are looked through for decisions
 constexpr size_t kDecisionsMax = 100;
 
@@ -30,10 +29,13 @@ ServerReply json_reply(const json& document, int status = 200) {
 
 // {"bundles": [{"resources": {"CPU": 1}, "count": 64}]}; an empty list clears.
 std::vector<cluster::Bundle> read_bundles(const std::string& body) {
+  check_json_bounds(body, kRequestBounds, "the request's body");
   const json document = json::parse(body, nullptr, false);
   const Error wrong(ErrorCode::kUsage,
                     "the request's body is not {\"bundles\": [{\"resources\": {...}, \"count\": N}]}");
   if (!document.is_object() || !document.contains("bundles") || !document["bundles"].is_array()) throw wrong;
+  if (document["bundles"].size() > kBundlesMax)
+    throw Error(ErrorCode::kUsage, fmt::format("more than {} different bundles", kBundlesMax));
   std::vector<cluster::Bundle> out;
   for (const json& one : document["bundles"]) {
     if (!one.is_object() || !one.contains("resources")) throw wrong;
@@ -47,8 +49,6 @@ std::vector<cluster::Bundle> read_bundles(const std::string& body) {
       throw Error(ErrorCode::kUsage, fmt::format("a count of {} bundles is out of range", bundle.count));
     out.push_back(std::move(bundle));
   }
-  if (out.size() > kBundlesMax)
-    throw Error(ErrorCode::kUsage, fmt::format("more than {} different bundles", kBundlesMax));
   return out;
 }
 
@@ -62,7 +62,7 @@ Task<ServerReply> Api::request_resources(Call call) {
     throw Error(ErrorCode::kConflict, "the cluster is shutting down", "", "start it again with: rubato up");
   std::vector<cluster::Event> events;
   events.emplace_back(std::move(requested));
-  co_await controller_.submit(std::move(events));
+  co_await commit(std::move(events));
   MakeDocument make = [now = controller_.now()](const State& durable) { return autoscaler_document(durable, now); };
   co_return co_await reply_from_state(std::move(make), 202);
 }
@@ -92,6 +92,7 @@ Task<ServerReply> Api::decisions(Call call) {
 }
 
 Task<ServerReply> Api::plan(Call call) {
+  check_json_bounds(call.request.body, kRequestBounds, "the request's body");
   const json body = json::parse(call.request.body, nullptr, false);
   if (!body.is_object() || !body.value("text", json()).is_string())
     throw Error(ErrorCode::kUsage, "the request's body is not {\"text\": CLUSTER FILE, \"file\": NAME}");

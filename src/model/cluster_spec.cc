@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/hash.h"
 #include "model/cluster_file.h"
+#include "model/limits.h"
 
 namespace rubato {
 namespace {
@@ -298,6 +299,10 @@ ClusterSpec read_cluster_spec(std::string_view text, const std::string& file, co
     for (const Finding& one : read.findings) {
       if (one.severity == severity) throw Error(ErrorCode::kUsage, one.message, one.where, one.hint);
     }
+  }
+  if (read.types.size() > kNodeTypesMax) {
+    throw Error(ErrorCode::kUsage, fmt::format("{} node types are more than {}", read.types.size(), kNodeTypesMax),
+                file);
   }
   if (read.provider.type != "local" && read.provider.type != "external") {
     throw Error(ErrorCode::kUsage, fmt::format("the provider type '{}' is not yet supported here", read.provider.type),

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "model/limits.h"
 #include "model/placeholders.h"
 #include "model/yaml_value.h"
 
@@ -229,6 +230,10 @@ std::optional<std::map<std::string, std::string>> ConfigSection::text_map(std::s
 std::optional<DeclaredResources> ConfigSection::resources(std::string_view path) const {
   return get(path, [&](const Given& one) {
     DeclaredResources out;
+    if (one.value.entries().size() > kResourceNamesMax) {
+      findings().error(one.value, fmt::format("more than {} kinds of resources", kResourceNamesMax));
+      return out;
+    }
     for (const Yaml::Entry& entry : one.value.entries()) {
       const std::string name = entry.key.as_string();
       if (reading_.findings.blames(entry.value)) continue;

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "core/text.h"
+#include "model/limits.h"
 
 namespace rubato {
 namespace {
@@ -65,6 +66,8 @@ void Findings::error(const Error& error) {
 
 // One complaint for each place: the first knows best, the later ones follow from it.
 void Findings::add(Finding finding) {
+  // Nobody reads so many, and each is compared with all others. An error is dropped only where there are many already.
+  if (all_.size() >= (finding.severity == Severity::kError ? 2 * kFindingsMax : kFindingsMax)) return;
   const bool known = std::any_of(all_.begin(), all_.end(), [&](const Finding& one) {
     return one == finding || (complains(one) && complains(finding) && one.where == finding.where);
   });

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "model/limits.h"
 
 namespace rubato {
 namespace {
@@ -19,9 +20,6 @@ constexpr int64_t kWorkersMax = 100'000;
 constexpr int64_t kRestartsMax = 1'000'000;
 constexpr int64_t kPriorityMax = 1000;
 constexpr double kSecondsMax = 3.2e9;  // a century, as in parse_duration
-constexpr size_t kWordsMax = 10'000;
-constexpr size_t kWordBytesMax = 128 * 1024 - 1;      // MAX_ARG_STRLEN of Linux: a longer one cannot be started
-constexpr size_t kAllBytesMax = size_t{1024} * 1024;  // of arguments and environment; Linux takes 2 MiB with ours
 constexpr size_t kTextMax = 4096;
 
 Error bad_field(std::string_view field, std::string_view why, std::string hint = {}) {
@@ -48,11 +46,11 @@ class JobFields {
   void texts(const char* field, std::vector<std::string>& out) {
     const json* value = find(field);
     if (value == nullptr) return;
-    if (!value->is_array() || value->size() > kWordsMax) {
-      throw bad_field(field, fmt::format("expected a list of at most {} texts", kWordsMax));
+    if (!value->is_array() || value->size() > kJobWordsMax) {
+      throw bad_field(field, fmt::format("expected a list of at most {} texts", kJobWordsMax));
     }
     out.clear();
-    for (const json& one : *value) out.push_back(text_of(field, one, kWordBytesMax));
+    for (const json& one : *value) out.push_back(text_of(field, one, kJobWordBytesMax));
   }
 
   void number(const char* field, int& out, int64_t least, int64_t most) {
@@ -138,15 +136,15 @@ void check_program(const JobSpec& spec) {
 void read_env(JobFields& fields, JobSpec& spec) {
   const json* env = fields.find("env");
   if (env == nullptr) return;
-  if (!env->is_object() || env->size() > kWordsMax) {
-    throw bad_field("env", fmt::format("expected at most {} variables", kWordsMax));
+  if (!env->is_object() || env->size() > kJobWordsMax) {
+    throw bad_field("env", fmt::format("expected at most {} variables", kJobWordsMax));
   }
   for (const auto& [name, value] : env->items()) {
     if (!valid_env_name(name)) {
       throw bad_field("env", fmt::format("'{}' is not a name for a variable", name),
                       "use letters, digits and _; the first one is no digit");
     }
-    spec.env[name] = JobFields::text_of("env", value, kWordBytesMax);
+    spec.env[name] = JobFields::text_of("env", value, kJobWordBytesMax);
   }
 }
 
@@ -154,8 +152,8 @@ void check_sizes(const JobSpec& spec) {
   size_t bytes = 0;
   for (const std::string& arg : spec.args) bytes += arg.size() + 1;
   for (const auto& [name, value] : spec.env) bytes += name.size() + value.size() + 2;
-  if (bytes > kAllBytesMax) {
-    throw bad_field("args", fmt::format("arguments and variables together are more than {} bytes", kAllBytesMax),
+  if (bytes > kJobBytesMax) {
+    throw bad_field("args", fmt::format("arguments and variables together are more than {} bytes", kJobBytesMax),
                     "put the data into a file of the working directory");
   }
 }

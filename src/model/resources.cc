@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "model/limits.h"
 
 namespace rubato {
 namespace {
@@ -199,6 +200,10 @@ nlohmann::json to_json(const Resources& resources) {
 
 Resources resources_from_json(const nlohmann::json& json) {
   if (!json.is_object()) throw Error(ErrorCode::kUsage, "resources must be a mapping of names to amounts");
+  if (json.size() > kResourceNamesMax) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("{} kinds of resources are more than {}", json.size(), kResourceNamesMax));
+  }
   Resources out;
   for (const auto& [name, value] : json.items()) {
     check_resource_name(name);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "model/limits.h"
 
 namespace rubato {
 namespace {
@@ -88,6 +89,14 @@ TEST(Bytes, PeopleReadThemShort) {
   EXPECT_EQ(format_bytes(1536), "1.5 KiB");
   EXPECT_EQ(format_bytes((int64_t{1} << 20) - 1), "1 MiB");
   EXPECT_EQ(format_bytes(int64_t{64} << 40), "64 TiB");
+}
+
+TEST(Resources, HaveABoundedNumberOfNames) {
+  json many = json::object();
+  for (size_t i = 0; i < kResourceNamesMax; ++i) many["r" + std::to_string(i)] = 1;
+  EXPECT_EQ(resources_from_json(many).amounts().size(), kResourceNamesMax);
+  many["one_more"] = 1;
+  EXPECT_THROW(resources_from_json(many), Error);
 }
 
 }  // namespace

@@ -3,16 +3,19 @@
 #include <fmt/format.h>
 #include <netinet/tcp.h>
 
-#include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/ssl/error.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <deque>
+#include <map>
 
+#include "os/acceptor.h"
 #include "os/channel_tls.h"
+#include "os/connection_places.h"
 #include "os/interfaces.h"
+#include "os/unix_address.h"
 
 namespace rubato::os {
 
@@ -20,13 +23,14 @@ namespace {
 
 namespace asio = boost::asio;
 using boost::system::error_code;
-using tcp = asio::ip::tcp;
+using Protocol = asio::generic::stream_protocol;  // what TCP and sockets' files have in common
+using Socket = Protocol::socket;
 
 constexpr size_t kFrameMax = 16 << 20;
 constexpr size_t kUnsentMax = 64 << 20;
 constexpr size_t kUnreadMax = 1024;  // messages; then reading waits for the receiver
 constexpr auto kHandshakeMax = std::chrono::seconds(5);
-constexpr int kHandshakesMax = 256;
+constexpr size_t kWriteStepMax = 64 << 10;
 constexpr auto kFlushMax = std::chrono::seconds(2);
 
 std::string plain(const asio::ip::address& address) {
@@ -36,29 +40,46 @@ std::string plain(const asio::ip::address& address) {
   return address.to_string();
 }
 
+// The other end of a socket's file is on this machine.
+std::string address_of(const Protocol::endpoint& endpoint) {
+  const auto family = endpoint.protocol().family();
+  if (family != AF_INET && family != AF_INET6) return "127.0.0.1";
+  asio::ip::tcp::endpoint ip;
+  std::memcpy(ip.data(), endpoint.data(), endpoint.size());
+  ip.resize(endpoint.size());
+  return plain(ip.address());
+}
+
 // The socket, its TLS and its queues. Handlers share it; the Connection that the program holds may go first, and what
 // it had queued is still written then.
 class Wire : public std::enable_shared_from_this<Wire> {
  public:
-  Wire(Runtime& runtime, std::shared_ptr<asio::ssl::context> context)
-      : context_(std::move(context)), stream_(runtime.io(), *context_), timer_(runtime.io()), messages_(runtime) {}
+  Wire(Runtime& runtime, std::shared_ptr<asio::ssl::context> context, Socket socket)
+      : context_(std::move(context)),
+        stream_(std::move(socket), *context_),
+        timer_(runtime.io()),
+        stall_(runtime.io()),
+        messages_(runtime) {}
 
-  tcp::socket& socket() { return stream_.next_layer(); }
-  asio::ssl::stream<tcp::socket>& stream() { return stream_; }
+  Socket& socket() { return stream_.next_layer(); }
+  asio::ssl::stream<Socket>& stream() { return stream_; }
 
   void configure(Duration silence_max) {
-    error_code ignored;
-    socket().set_option(tcp::no_delay(true), ignored);
+    const int on = 1;
     const unsigned ms = static_cast<unsigned>(to_ms(silence_max));
-    setsockopt(socket().native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+    const int fd = socket().native_handle();
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    // A socket's file has no such option: there we watch our own writes.
+    const bool tcp = setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms) == 0;
+    if (!tcp) stall_max_ = silence_max;
   }
 
   // `name` is what the other side has proven to be.
   void begin(std::string name) {
     peer_name_ = std::move(name);
     error_code ignored;
-    local_ = plain(socket().local_endpoint(ignored).address());
-    peer_ = plain(socket().remote_endpoint(ignored).address());
+    local_ = address_of(socket().local_endpoint(ignored));
+    peer_ = address_of(socket().remote_endpoint(ignored));
     read_header();
   }
 
@@ -134,13 +155,29 @@ class Wire : public std::enable_shared_from_this<Wire> {
 
   void write_next() {
     writing_ = true;
-    asio::async_write(stream_, asio::buffer(unsent_.front()), [self = shared_from_this()](error_code error, size_t n) {
-      self->writing_ = false;
-      if (error) return self->fail(error);
-      self->unsent_bytes_ -= n;
-      self->unsent_.pop_front();
-      if (!self->unsent_.empty()) return self->write_next();
-      if (self->closing_) self->shut();
+    // Asked before each step of a long frame.
+    const auto rest = [self = shared_from_this()](error_code error, size_t) -> size_t {
+      self->expect_progress();
+      return error ? 0 : kWriteStepMax;
+    };
+    asio::async_write(stream_, asio::buffer(unsent_.front()), rest,
+                      [self = shared_from_this()](error_code error, size_t n) {
+                        self->writing_ = false;
+                        self->stall_.cancel();
+                        if (error) return self->fail(error);
+                        self->unsent_bytes_ -= n;
+                        self->unsent_.pop_front();
+                        if (!self->unsent_.empty()) return self->write_next();
+                        if (self->closing_) self->shut();
+                      });
+  }
+
+  void expect_progress() {
+    if (stall_max_ == Duration::zero()) return;
+    stall_.expires_after(stall_max_);
+    stall_.async_wait([weak = weak_from_this()](error_code error) {
+      const std::shared_ptr<Wire> self = weak.lock();
+      if (!error && self && self->writing_) self->finish(Connection::End::kSilent);
     });
   }
 
@@ -159,14 +196,17 @@ class Wire : public std::enable_shared_from_this<Wire> {
   void shut() {
     error_code ignored;
     timer_.cancel(ignored);
+    stall_.cancel(ignored);
     // No TLS farewell: a closed socket says the same, and waits for nobody.
-    socket().shutdown(tcp::socket::shutdown_both, ignored);
+    socket().shutdown(Socket::shutdown_both, ignored);
     socket().close(ignored);
   }
 
   std::shared_ptr<asio::ssl::context> context_;
-  asio::ssl::stream<tcp::socket> stream_;
+  asio::ssl::stream<Socket> stream_;
   asio::steady_timer timer_;
+  asio::steady_timer stall_;
+  Duration stall_max_{};  // zero: the kernel watches
   std::array<unsigned char, 4> header_{};
   std::string body_;
   std::deque<std::string> unsent_;
@@ -207,90 +247,83 @@ class Door : public std::enable_shared_from_this<Door> {
         context_(channel_context(key, true)),
         by_identity_(key.identity.use_tls),
         silence_max_(silence_max),
-        acceptor_(runtime.io()),
-        retry_(runtime.io()),
+        places_(within_open_files(PlaceLimits{})),
         arrived_(runtime) {}
 
   void bind(const Endpoint& endpoint) {
-    error_code error;
-    const bool any = endpoint.host.empty();
-    tcp::endpoint address(any ? asio::ip::address(asio::ip::address_v6::any()) : asio::ip::make_address(endpoint.host),
-                          endpoint.port);
-    acceptor_.open(address.protocol(), error);
-    if (any && error) {
-      address = tcp::endpoint(tcp::v4(), endpoint.port);
-      acceptor_.open(address.protocol(), error);
-    }
-    if (!error && any && address.address().is_v6()) acceptor_.set_option(asio::ip::v6_only(false), error);
-    if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
-    if (!error) acceptor_.bind(address, error);
-    if (!error) acceptor_.listen(4096, error);
-    if (error) {
-      const bool taken = error == asio::error::address_in_use;
-      throw Error(taken ? ErrorCode::kConflict : ErrorCode::kFailed,
-                  fmt::format("cannot listen on {}: {}", to_string(endpoint), error.message()), to_string(endpoint),
-                  taken ? "choose another port, or stop what uses it ('ss -ltnp')" : "");
-    }
-    accept_next();
+    auto acceptor = std::make_shared<Acceptor>(runtime_, endpoint, "listen");
+    const std::weak_ptr<Door> weak = weak_from_this();
+    const std::weak_ptr<Acceptor> again = acceptor;
+    acceptor->arrived = [weak, again](Socket socket, Peer peer) {
+      if (const auto self = weak.lock()) self->welcome(std::move(socket), peer);
+      if (const auto one = again.lock()) one->accept_one();
+    };
+    acceptor->make_room = [weak] {
+      const auto self = weak.lock();
+      return self && self->close_place(self->places_.evict_stranger());
+    };
+    acceptor->accept_one();
+    if (port_ == 0) port_ = acceptor->port();
+    acceptors_.push_back(std::move(acceptor));
   }
 
   void close() {
-    error_code ignored;
-    acceptor_.close(ignored);
-    retry_.cancel(ignored);
+    for (const auto& acceptor : acceptors_) acceptor->close();
     arrived_.close();
   }
 
-  uint16_t port() const { return acceptor_.local_endpoint().port(); }
+  uint16_t port() const { return port_; }
   Channel<std::unique_ptr<Connection>>& arrived() { return arrived_; }
 
  private:
-  void accept_next() {
-    auto wire = std::make_shared<Wire>(runtime_, context_);
-    acceptor_.async_accept(wire->socket(), [self = shared_from_this(), wire](error_code error) {
-      if (error == asio::error::operation_aborted || !self->acceptor_.is_open()) return;
-      if (error) return self->pause();
-      if (self->handshakes_ < kHandshakesMax) self->shake_hands(wire);
-      self->accept_next();
-    });
+  void welcome(Socket socket, const Peer& peer) {
+    const ConnectionPlaces::Arrival arrival = places_.arrive(peer, runtime_.now());
+    close_place(arrival.evicted);
+    if (!arrival.place) return;
+    auto wire = std::make_shared<Wire>(runtime_, context_, std::move(socket));
+    shaking_[*arrival.place] = wire;
+    shake_hands(wire, *arrival.place, peer.key);
   }
 
-  // Out of file descriptors, most likely: do not spin.
-  void pause() {
-    retry_.expires_after(std::chrono::milliseconds(100));
-    retry_.async_wait([self = shared_from_this()](error_code error) {
-      if (!error) self->accept_next();
-    });
+  bool close_place(std::optional<ConnectionPlaces::Id> place) {
+    const auto found = place ? shaking_.find(*place) : shaking_.end();
+    if (found == shaking_.end()) return false;
+    error_code ignored;
+    found->second->socket().close(ignored);
+    shaking_.erase(found);
+    return true;
   }
 
-  void shake_hands(std::shared_ptr<Wire> wire) {
-    ++handshakes_;
+  void shake_hands(std::shared_ptr<Wire> wire, ConnectionPlaces::Id place, std::string key) {
     wire->configure(silence_max_);
     auto limit = std::make_shared<asio::steady_timer>(runtime_.io(), kHandshakeMax);
     limit->async_wait([wire](error_code error) {
       error_code ignored;
       if (!error) wire->socket().close(ignored);
     });
-    wire->stream().async_handshake(
-        asio::ssl::stream_base::server, [self = shared_from_this(), wire, limit](error_code error) {
-          --self->handshakes_;
-          limit->cancel();
-          if (error) return;
-          std::optional<std::string> name = proven_name(wire->stream().native_handle(), self->by_identity_);
-          if (!name) return;
-          wire->begin(std::move(*name));
-          if (self->by_identity_) wire->send_welcome();
-          self->arrived_.push(std::make_unique<WireConnection>(wire));
-        });
+    wire->stream().async_handshake(asio::ssl::stream_base::server, [self = shared_from_this(), wire, limit, place,
+                                                                    key = std::move(key)](error_code error) {
+      self->places_.leave(place);
+      self->shaking_.erase(place);
+      limit->cancel();
+      if (error || !wire->socket().is_open()) return;
+      std::optional<std::string> name = proven_name(wire->stream().native_handle(), self->by_identity_);
+      if (!name) return;
+      self->places_.remember(key);
+      wire->begin(std::move(*name));
+      if (self->by_identity_) wire->send_welcome();
+      self->arrived_.push(std::make_unique<WireConnection>(wire));
+    });
   }
 
   Runtime& runtime_;
   std::shared_ptr<asio::ssl::context> context_;
   const bool by_identity_;
   Duration silence_max_;
-  tcp::acceptor acceptor_;
-  asio::steady_timer retry_;
-  int handshakes_ = 0;
+  ConnectionPlaces places_;
+  std::map<ConnectionPlaces::Id, std::shared_ptr<Wire>> shaking_;
+  std::vector<std::shared_ptr<Acceptor>> acceptors_;
+  uint16_t port_ = 0;
   Channel<std::unique_ptr<Connection>> arrived_;
 };
 
@@ -312,17 +345,17 @@ class DoorListener final : public Listener {
 // A connection attempt. The coroutine that waits for it may be destroyed: the attempt then closes its socket.
 struct Attempt : std::enable_shared_from_this<Attempt> {
   Attempt(Runtime& runtime, const ChannelKey& key)
-      : wire(std::make_shared<Wire>(runtime, channel_context(key, false))),
+      : wire(std::make_shared<Wire>(runtime, channel_context(key, false), Socket(runtime.io()))),
         by_identity(key.identity.use_tls),
         done(runtime) {}
   std::shared_ptr<Wire> wire;
   const bool by_identity;
   Event done;
   bool finished = false;
-  bool connected = false;  // TCP stands; an error after this is about the handshake
+  bool connected = false;  // the socket is; an error after this is about the handshake
   error_code error;
 
-  void start(const tcp::endpoint& address, Duration silence_max) {
+  void start(const Protocol::endpoint& address, Duration silence_max) {
     wire->socket().async_connect(address, [self = shared_from_this(), silence_max](error_code result) {
       if (result) return self->finish(result);
       self->connected = true;
@@ -358,18 +391,16 @@ struct AttemptGuard {
   }
 };
 
-ConnectFailure explain(const Attempt& attempt, const std::string& name, const tcp::endpoint& address, Duration waited) {
-  const std::string shown = name == plain(address.address()) ? "" : " (" + plain(address.address()) + ")";
-  const std::string source = source_towards(address.address());
-  const std::string from = source.empty() ? ", to which there is no route" : " from " + source;
-  const std::string what = fmt::format("connect to {}:{}{}{}", name, address.port(), shown, from);
+ConnectFailure explain(const Attempt& attempt, const std::string& what, Duration waited) {
   using Kind = ConnectFailure::Kind;
   const bool ssl_said_no = attempt.error.category() == asio::error::get_ssl_category();
   if (!attempt.finished) {
     const char* step = attempt.connected ? ": connected, but it does not answer as an agent would" : ": no answer";
     return {Kind::kUnreachable, fmt::format("{}{} in {}", what, step, format_duration(waited))};
   }
-  if (attempt.error == asio::error::connection_refused) return {Kind::kRefused, what + ": connection refused"};
+  const bool no_file = attempt.error.value() == ENOENT && !attempt.connected;
+  if (no_file || attempt.error == asio::error::connection_refused)
+    return {Kind::kRefused, what + ": connection refused"};
   if (attempt.connected && attempt.by_identity && (ssl_said_no || !attempt.error)) {
     return {Kind::kRejected,
             what + ": something listens there that is not of this cluster: " + attempt.identity_words()};
@@ -381,17 +412,8 @@ ConnectFailure explain(const Attempt& attempt, const std::string& name, const tc
   return {Kind::kUnreachable, what + ": " + attempt.error.message()};
 }
 
-}  // namespace
-
-std::unique_ptr<Listener> make_listener(Runtime& runtime, const Endpoint& endpoint, const ChannelKey& key,
-                                        Duration silence_max) {
-  auto door = std::make_shared<Door>(runtime, key, silence_max);
-  door->bind(endpoint);
-  return std::make_unique<DoorListener>(door);
-}
-
-Task<ConnectResult> connect_channel(Runtime& runtime, tcp::endpoint address, std::string name, ChannelKey key,
-                                    Instant deadline, Duration silence_max) {
+Task<ConnectResult> connect_to(Runtime& runtime, Protocol::endpoint address, std::string what, ChannelKey key,
+                               Instant deadline, Duration silence_max) {
   const Instant begun = runtime.now();
   auto attempt = std::make_shared<Attempt>(runtime, key);
   AttemptGuard guard{attempt};
@@ -400,13 +422,44 @@ Task<ConnectResult> connect_channel(Runtime& runtime, tcp::endpoint address, std
   ConnectResult result;
   std::optional<std::string> name_proven = attempt->proven();
   if (!name_proven) {
-    result.failure = explain(*attempt, name, address, runtime.now() - begun);
+    result.failure = explain(*attempt, what, runtime.now() - begun);
     co_return result;
   }
   guard.attempt.reset();
   attempt->wire->begin(std::move(*name_proven));
   result.connection = std::make_unique<WireConnection>(attempt->wire);
   co_return result;
+}
+
+std::string connect_words(const std::string& name, const asio::ip::tcp::endpoint& address) {
+  const std::string shown = name == plain(address.address()) ? "" : " (" + plain(address.address()) + ")";
+  const std::string source = source_towards(address.address());
+  const std::string from = source.empty() ? ", to which there is no route" : " from " + source;
+  return fmt::format("connect to {}:{}{}{}", name, address.port(), shown, from);
+}
+
+}  // namespace
+
+std::unique_ptr<Listener> make_listener(Runtime& runtime, const std::vector<Endpoint>& endpoints, const ChannelKey& key,
+                                        Duration silence_max) {
+  auto door = std::make_shared<Door>(runtime, key, silence_max);
+  for (const Endpoint& endpoint : endpoints) door->bind(endpoint);
+  return std::make_unique<DoorListener>(door);
+}
+
+Task<ConnectResult> connect_channel(Runtime& runtime, asio::ip::tcp::endpoint address, std::string name, ChannelKey key,
+                                    Instant deadline, Duration silence_max) {
+  const Protocol::endpoint to(address);
+  std::string what = connect_words(name, address);
+  co_return co_await connect_to(runtime, to, std::move(what), std::move(key), deadline, silence_max);
+}
+
+Task<ConnectResult> connect_channel(Runtime& runtime, std::string path, ChannelKey key, Instant deadline,
+                                    Duration silence_max) {
+  const UnixAddress address(path);  // to the end of the attempt
+  const Protocol::endpoint to(address.data(), address.size());
+  std::string what = "connect to " + path;
+  co_return co_await connect_to(runtime, to, std::move(what), std::move(key), deadline, silence_max);
 }
 
 }  // namespace rubato::os

@@ -11,12 +11,18 @@
 
 namespace rubato::os {
 
-// Accepts, shakes hands, and queues what is authenticated. Throws kConflict when the port is taken.
-std::unique_ptr<Listener> make_listener(Runtime& runtime, const Endpoint& endpoint, const ChannelKey& key,
+// Accepts, shakes hands, and queues what is authenticated. Who has not proven himself yet has a place by the rules of
+// ConnectionPlaces, for five seconds. Throws kConflict when the port is taken.
+// The port is that of the first endpoint that has one.
+std::unique_ptr<Listener> make_listener(Runtime& runtime, const std::vector<Endpoint>& endpoints, const ChannelKey& key,
                                         Duration silence_max);
 
 // One address, one try.
 Task<ConnectResult> connect_channel(Runtime& runtime, boost::asio::ip::tcp::endpoint address, std::string name,
                                     ChannelKey key, Instant deadline, Duration silence_max);
+
+// The same at a socket's file of this machine.
+Task<ConnectResult> connect_channel(Runtime& runtime, std::string path, ChannelKey key, Instant deadline,
+                                    Duration silence_max);
 
 }  // namespace rubato::os

@@ -1,8 +1,12 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <filesystem>
+
 #include "os/certificates.h"
+#include "os/channel_connection.h"
 #include "os/etcd_for_test.h"
+#include "os/neighbour_for_test.h"
 #include "os/network.h"
 
 namespace rubato::os {
@@ -184,6 +188,101 @@ TEST(ChannelIdentity, StrangersDoNotKeepMembersWaiting) {
   Runtime runtime;
   Seen seen;
   runtime.run(strangers_come(runtime, cluster.member("head"), cluster.member("node/n-7"), seen));
+}
+
+// Another user's connections fill his own places, whatever they say or do not say.
+Task<int> crowd_comes(Runtime& runtime, ChannelKey server, ChannelKey client) {
+  RealNetwork network(runtime);
+  const Endpoint anywhere{"127.0.0.1", 0};
+  const std::unique_ptr<Listener> listener = network.listen(anywhere, server, kPatience);
+  const NeighbourForTest idle(listener->port(), 300, "");
+  const NeighbourForTest half(listener->port(), 300, std::string_view("\x16\x03\x01\x02\x00\x01", 6));
+  const Endpoint there{"127.0.0.1", listener->port()};
+  std::vector<std::unique_ptr<Connection>> members;
+  for (int i = 0; i < 20; ++i) {
+    const Instant deadline = runtime.now() + kPatience;
+    ConnectResult result = co_await network.connect(there, client, deadline, kPatience);
+    EXPECT_FALSE(result.failure) << result.failure->words;
+    if (result.failure) break;
+    members.push_back(std::move(result.connection));
+    const std::unique_ptr<Connection> accepted = co_await listener->accept();
+    EXPECT_EQ(accepted->peer_name(), server.identity.use_tls ? "node/n-7" : "");
+  }
+  co_return 0;
+}
+
+TEST(ChannelIdentity, AnotherUsersCrowdKeepsNobodyOut) {
+  if (!NeighbourForTest::possible()) GTEST_SKIP() << "needs root";
+  ClusterForTest cluster;
+  Runtime runtime;
+  runtime.run(crowd_comes(runtime, cluster.member("head"), cluster.member("node/n-7")));
+}
+
+TEST(ChannelSecret, AnotherUsersCrowdKeepsNobodyOut) {
+  if (!NeighbourForTest::possible()) GTEST_SKIP() << "needs root";
+  Runtime runtime;
+  runtime.run(crowd_comes(runtime, secret("words"), secret("words")));
+}
+
+// At a port and at a socket's file, which may have a long path.
+Task<int> meet_at_file(Runtime& runtime, ChannelKey server, ChannelKey client, std::string file) {
+  RealNetwork network(runtime);
+  const std::vector<Endpoint> endpoints = {Endpoint{"127.0.0.1", 0}, Endpoint{file, 0}};
+  std::unique_ptr<Listener> listener = make_listener(runtime, endpoints, server, kPatience);
+  const std::vector<Endpoint> targets = {Endpoint{"127.0.0.1", listener->port()}, Endpoint{file, 0}};
+  for (const Endpoint& there : targets) {
+    const Instant deadline = runtime.now() + kPatience;
+    ConnectResult result = co_await network.connect(there, client, deadline, kPatience);
+    EXPECT_FALSE(result.failure) << result.failure->words;
+    if (result.failure) co_return 1;
+    const std::unique_ptr<Connection> accepted = co_await listener->accept();
+    EXPECT_EQ(accepted->peer_name(), "node/n-7");
+    EXPECT_EQ(accepted->peer_address(), "127.0.0.1");
+    EXPECT_EQ(result.connection->local_address(), "127.0.0.1");
+    result.connection->send(std::string(3 << 20, 'x'));
+    const std::optional<std::string> heard = co_await accepted->receive();
+    EXPECT_EQ(heard.value_or("").size(), size_t{3} << 20);
+  }
+  listener.reset();
+  const Endpoint gone{file, 0};
+  const Instant deadline = runtime.now() + kPatience;
+  const ConnectResult refused = co_await network.connect(gone, client, deadline, kPatience);
+  EXPECT_TRUE(refused.failure && refused.failure->kind == ConnectFailure::Kind::kRefused);
+  co_return 0;
+}
+
+TEST(ChannelFile, MembersMeetAtASocketsFileHoweverLongItsPath) {
+  ClusterForTest cluster;
+  FolderForTest folder;
+  for (const std::string& part : {std::string("s"), std::string(150, 'l')}) {
+    std::filesystem::create_directory(folder.path + "/" + part);
+    Runtime runtime;
+    runtime.run(meet_at_file(runtime, cluster.member("head"), cluster.member("node/n-7"),
+                             folder.path + "/" + part + "/agents.sock"));
+  }
+}
+
+// It reads nothing: what is written to it is not taken for long.
+Task<int> write_to_a_stopped_one(Runtime& runtime, std::string file) {
+  RealNetwork network(runtime);
+  const std::vector<Endpoint> endpoints = {Endpoint{file, 0}};
+  const ChannelKey key = secret("words");
+  const std::unique_ptr<Listener> listener = make_listener(runtime, endpoints, key, kPatience);
+  const Instant deadline = runtime.now() + kPatience;
+  ConnectResult result = co_await network.connect(endpoints[0], key, deadline, 200ms);
+  const std::unique_ptr<Connection> accepted = co_await listener->accept();
+  // More than a thousand messages wait for a receiver that never asks: reading stops, then the kernel is full.
+  for (int i = 0; i < 3000; ++i) result.connection->send(std::string(4096, 'x'));
+  while (result.connection->ended() == Connection::End::kOpen && runtime.now() < deadline)
+    co_await Sleep(runtime, runtime.now() + 10ms);
+  EXPECT_EQ(result.connection->ended(), Connection::End::kSilent);
+  co_return 0;
+}
+
+TEST(ChannelFile, ASilentPeerIsNoticed) {
+  FolderForTest folder;
+  Runtime runtime;
+  runtime.run(write_to_a_stopped_one(runtime, folder.path + "/agents.sock"));
 }
 
 TEST(ChannelSecret, StillMeetsAndHasNoName) {

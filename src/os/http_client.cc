@@ -2,7 +2,6 @@
 
 #include <netdb.h>
 
-#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
@@ -11,6 +10,7 @@
 
 #include "core/text.h"
 #include "os/http_wire.h"
+#include "os/unix_address.h"
 
 namespace rubato::os {
 
@@ -67,9 +67,6 @@ TlsContext make_context(const TlsFiles& files) {
   }
   return context;
 }
-
-// A path is the name of a unix socket: no name of a host begins so.
-bool is_unix(const Endpoint& endpoint) { return endpoint.host.starts_with('/'); }
 
 Addresses look_up(const Endpoint& endpoint) {
   addrinfo hints{};
@@ -208,13 +205,19 @@ class Exchange {
     return plain.address().to_string();
   }
 
+  http_wire::Stream::endpoint file_address() {
+    try {
+      file_.emplace(endpoint_.host);
+    } catch (const Error& error) {
+      fail(error.message, error.hint);
+    }
+    return {file_->data(), file_->size()};
+  }
+
   Task<Addresses> resolve() {
     if (is_unix(endpoint_)) {
-      sockaddr_un path{};
-      if (endpoint_.host.size() >= sizeof path.sun_path)
-        fail("the path of the socket is too long", "use a shorter one");
       Addresses only;
-      only.emplace_back(asio::local::stream_protocol::endpoint(endpoint_.host));
+      only.push_back(file_address());
       co_return only;
     }
     error_code error;
@@ -310,6 +313,7 @@ class Exchange {
   const HttpRequest request_;
   const Instant deadline_;
   const std::string where_, files_, peer_;
+  std::optional<UnixAddress> file_;
   std::shared_ptr<Wire> wire_;
 };
 

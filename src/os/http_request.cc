@@ -167,8 +167,15 @@ void HttpRequestParser::end_head() {
     }
     if (std::exchange(first, false) ? !read_request_line(line) : !read_field(line)) return;
   }
-  if (!plan_connection()) return;
+  if (!plan_connection() || !ask_about_head()) return;
   plan_body();
+}
+
+bool HttpRequestParser::ask_about_head() {
+  if (!on_head_) return true;
+  HeadAnswer answer = on_head_(request_);
+  body_bytes_max_ = std::min(body_bytes_max_, answer.body_bytes_max);
+  return !answer.refusal || refuse(answer.refusal->status, std::move(answer.refusal->words));
 }
 
 bool HttpRequestParser::read_request_line(std::string_view line) {
@@ -273,8 +280,8 @@ bool HttpRequestParser::plan_length(const std::string& length) {
   const bool digits = !length.empty() && std::ranges::all_of(length, [](char c) { return c >= '0' && c <= '9'; });
   if (!digits) return refuse(400, "Content-Length is not a number");
   const auto [stop, error] = std::from_chars(length.data(), end, size);
-  if (error != std::errc{} || stop != end || size > limits_.body_bytes_max) {
-    return refuse(413, "the body is longer than " + std::to_string(limits_.body_bytes_max) + " bytes");
+  if (error != std::errc{} || stop != end || size > body_bytes_max_) {
+    return refuse(413, "the body is longer than " + std::to_string(body_bytes_max_) + " bytes");
   }
   left_ = size;
   step_ = size == 0 ? Step::kDone : Step::kSizedBody;
@@ -328,8 +335,8 @@ void HttpRequestParser::begin_chunk(std::string_view digits) {
   }
   size_t size = 0;
   for (const char c : digits) size = size * 16 + static_cast<size_t>(hex_digit(c));
-  if (size > limits_.body_bytes_max || request_.body.size() + size > limits_.body_bytes_max) {
-    refuse(413, "the body is longer than " + std::to_string(limits_.body_bytes_max) + " bytes");
+  if (size > body_bytes_max_ || request_.body.size() + size > body_bytes_max_) {
+    refuse(413, "the body is longer than " + std::to_string(body_bytes_max_) + " bytes");
     return;
   }
   left_ = size;

@@ -7,6 +7,7 @@
 // whatever is fed.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,7 +25,15 @@ struct HttpRefusal {
 
 class HttpRequestParser {
  public:
-  explicit HttpRequestParser(const HttpLimits& limits) : limits_(limits) {}
+  // `on_head` is asked once the header is whole and before anything of the body is taken: how many bytes it may have,
+  // or why the request is refused.
+  struct HeadAnswer {
+    size_t body_bytes_max = size_t{0} - 1;
+    std::optional<HttpRefusal> refusal;
+  };
+  using OnHead = std::function<HeadAnswer(const ServerRequest& head)>;
+  explicit HttpRequestParser(const HttpLimits& limits, OnHead on_head = {})
+      : limits_(limits), body_bytes_max_(limits.body_bytes_max), on_head_(std::move(on_head)) {}
 
   // Takes bytes in whatever pieces they come, and says how many. It stops after the request, and at its refusal.
   size_t feed(std::string_view bytes);
@@ -61,12 +70,15 @@ class HttpRequestParser {
   bool read_query(std::string_view query);
   bool read_field(std::string_view line);
   bool plan_connection();
+  bool ask_about_head();
   bool plan_body();
   bool plan_length(const std::string& length);
   void end_chunk_line();
   void begin_chunk(std::string_view digits);
 
   const HttpLimits limits_;
+  size_t body_bytes_max_;
+  const OnHead on_head_;
   Step step_ = Step::kHead;
   std::string head_;
   std::string line_;  // between chunks

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
-#include "core/text.h"
+#include "os/connection_places.h"
 #include "os/http_rate.h"
 #include "os/http_request.h"
+#include "os/http_response_text.h"
 #include "os/server_wire.h"
 #include "world/http_reply.h"
 
@@ -15,109 +17,13 @@ namespace rubato::os {
 
 namespace {
 
-constexpr Duration kHandshakeMax = 10s;
+constexpr Duration kHandshakeMax = 5s;
 constexpr Duration kFinishMax = 2s;
-// Connections over the limit that are being told so; beyond that they are just closed.
-constexpr size_t kTurningAwayMax = 64;
 constexpr size_t kStreamPieceBytes = 256 << 10;
-
-const char* reason(int status) {
-  switch (status) {
-    case 100:
-      return "Continue";
-    case 200:
-      return "OK";
-    case 201:
-      return "Created";
-    case 202:
-      return "Accepted";
-    case 204:
-      return "No Content";
-    case 206:
-      return "Partial Content";
-    case 302:
-      return "Found";
-    case 304:
-      return "Not Modified";
-    case 400:
-      return "Bad Request";
-    case 401:
-      return "Unauthorized";
-    case 403:
-      return "Forbidden";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 408:
-      return "Request Timeout";
-    case 409:
-      return "Conflict";
-    case 413:
-      return "Content Too Large";
-    case 417:
-      return "Expectation Failed";
-    case 429:
-      return "Too Many Requests";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 500:
-      return "Internal Server Error";
-    case 501:
-      return "Not Implemented";
-    case 503:
-      return "Service Unavailable";
-    case 505:
-      return "HTTP Version Not Supported";
-    default:
-      return "Status";
-  }
-}
-
-ServerReply refusal_reply(const HttpRefusal& refusal) {
-  const bool large = refusal.status == 413 || refusal.status == 431;
-  const bool busy = refusal.status == 429 || refusal.status == 503;
-  ServerReply reply = error_reply(refusal.status, large ? "too_large" : busy ? "unavailable" : "usage", refusal.words);
-  if (refusal.status == 405) reply.headers["allow"] = "GET, PUT, POST, DELETE";
-  if (busy) reply.headers["retry-after"] = "1";
-  return reply;
-}
-
-// A value that ended the line early would let whoever chose it write headers of his own.
-bool is_safe(const std::map<std::string, std::string>& headers) {
-  return std::ranges::all_of(headers, [](const auto& entry) {
-    const auto clean = [](char c) { return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f; };
-    return !entry.first.empty() && entry.first.find_first_of(" :") == std::string::npos &&
-           std::ranges::all_of(entry.first, clean) && std::ranges::all_of(entry.second, clean);
-  });
-}
-
-enum class BodyKind { kSized, kChunked, kUntilClose };
-
-std::string reply_head(const ServerReply& reply, BodyKind kind, bool keep_alive) {
-  std::map<std::string, std::string> headers{{"cache-control", "no-store"}, {"x-content-type-options", "nosniff"}};
-  for (const auto& [name, value] : reply.headers) headers[to_lower(name)] = value;
-  for (const char* ours : {"content-length", "transfer-encoding", "connection"}) headers.erase(ours);
-  if (kind == BodyKind::kChunked) headers["transfer-encoding"] = "chunked";
-  const bool bodyless = reply.status == 204 || reply.status == 304;
-  if (kind == BodyKind::kSized && !bodyless) headers["content-length"] = std::to_string(reply.body.size());
-  if (!keep_alive) headers["connection"] = "close";
-  std::string head = "HTTP/1.1 " + std::to_string(reply.status) + " " + reason(reply.status) + "\r\n";
-  for (const auto& [name, value] : headers) head += name + ": " + value + "\r\n";
-  head += "\r\n";
-  if (kind == BodyKind::kSized && !bodyless) head += reply.body;
-  return head;
-}
-
-// Who shares a rate: see http_server.h.
-std::string rate_key(const std::string& address) {
-  boost::system::error_code error;
-  const auto parsed = boost::asio::ip::make_address(address, error);
-  if (error || !parsed.is_v6()) return address;
-  boost::asio::ip::address_v6::bytes_type bytes = parsed.to_v6().to_bytes();
-  std::fill(bytes.begin() + 8, bytes.end(), 0);
-  return boost::asio::ip::address_v6(bytes).to_string();
-}
+// A client that is refused reads our answer only when its body is out: a few uploads' worth. A stranger may not send
+// any.
+constexpr size_t kFinishBytesMax = 64 << 20;
+constexpr size_t kStrangerFinishBytesMax = 64 << 10;
 
 // What the connections of one server share.
 struct Shared {
@@ -125,10 +31,20 @@ struct Shared {
   const HttpLimits limits;
   const Log log;
   HttpRates rates;
-  size_t connections = 0;
-  size_t turning_away = 0;
-  size_t bodies_bytes = 0;  // of requests that are being read or handled
+  ConnectionPlaces places;                                // of those who have shown nothing yet
+  std::map<ConnectionPlaces::Id, ServerWire*> strangers;  // by their places
+  size_t connections = 0;                                 // of the others
+  size_t bodies_bytes = 0;                                // of requests that are being read or handled
   std::set<ServerWire*> open;
+  HttpAdmit admit;
+
+  bool close_place(std::optional<ConnectionPlaces::Id> place) {
+    const auto found = place ? strangers.find(*place) : strangers.end();
+    if (found == strangers.end()) return false;
+    found->second->close();
+    strangers.erase(found);
+    return true;
+  }
 };
 
 // A share of a counter, given back when it goes.
@@ -160,7 +76,7 @@ class ChunkWriter final : public HttpStreamWriter {
       frame += piece;
       if (chunked_) frame += "\r\n";
       const bool written = co_await wire_.write(std::move(frame), limits_.write_stall_max);
-      if (!written) throw Error(ErrorCode::kUnavailable, "the client is gone", wire_.peer());
+      if (!written) throw Error(ErrorCode::kUnavailable, "the client is gone", wire_.peer().address);
     }
   }
 
@@ -179,46 +95,82 @@ Task<bool> ended(Task<void> task) {
 // One connection from its handshake to its end.
 class Session {
  public:
-  Session(std::shared_ptr<Shared> shared, std::shared_ptr<ServerWire> wire, const HttpHandler& handler)
+  Session(std::shared_ptr<Shared> shared, std::shared_ptr<ServerWire> wire, ConnectionPlaces::Id place,
+          const HttpHandler& handler)
       : shared_(std::move(shared)),
         limits_(shared_->limits),
         wire_(std::move(wire)),
         handler_(handler),
+        place_(place),
+        seat_(shared_->connections),
         body_(shared_->bodies_bytes) {
     shared_->open.insert(wire_.get());
   }
   Session(const Session&) = delete;
   ~Session() {
+    leave_place();
     shared_->open.erase(wire_.get());
     wire_->close();
   }
 
   Task<void> run() {
     const bool opened = co_await wire_->open(now() + kHandshakeMax);
-    Duration patience = std::min(limits_.idle_max, limits_.request_max);  // of a stranger who says nothing
     while (opened && !wire_->closed()) {
-      const ServerWire::Heard heard = co_await wire_->hear(now() + patience);
+      const Duration idle_max =
+          authenticated_ ? limits_.idle_max : std::min(limits_.stranger_idle_max, limits_.idle_max);
+      const ServerWire::Heard heard = co_await wire_->hear(now() + idle_max);
       if (heard != ServerWire::Heard::kBytes) break;
       const bool more = co_await exchange();
       if (!more) break;
-      patience = limits_.idle_max;
     }
-  }
-
-  // The newest connection, when there are too many.
-  Task<void> turn_away() {
-    const bool opened = co_await wire_->open(now() + kFinishMax);
-    if (!opened) co_return;
-    HttpRefusal refusal{503, "too many connections"};
-    co_await refuse(std::move(refusal));
   }
 
  private:
   Instant now() const { return shared_->runtime.now(); }
 
+  void leave_place() {
+    shared_->places.leave(place_);
+    shared_->strangers.erase(place_);
+  }
+
+  // The header of a request is there.
+  HttpRequestParser::HeadAnswer judge(const ServerRequest& head) {
+    const HttpAdmission admission = shared_->admit(head);
+    HttpRequestParser::HeadAnswer answer;
+    answer.body_bytes_max = admission.body_bytes_max;
+    may_send_ = admission.authenticated;
+    // A stranger spends what is his, also where he shares an address with one who is none.
+    const std::string& key = wire_->peer().key;
+    if (!shared_->rates.take(admission.authenticated ? key : "stranger " + key, now())) {
+      answer.refusal = HttpRefusal{429, "more requests than one client may make"};
+    } else if (!admission.authenticated && has_body(head)) {
+      answer.refusal = HttpRefusal{401, "a token is needed"};
+    } else if (admission.authenticated && !take_seat()) {
+      answer.refusal = HttpRefusal{503, "too many connections"};
+    }
+    return answer;
+  }
+
+  static bool has_body(const ServerRequest& head) {
+    const auto length = head.headers.find("content-length");
+    return head.headers.contains("transfer-encoding") || (length != head.headers.end() && length->second != "0");
+  }
+
+  // From now on the connection counts among those who have shown what they need. False: there are too many of them.
+  bool take_seat() {
+    if (authenticated_) return true;
+    if (shared_->connections >= limits_.connections_max) return false;
+    authenticated_ = true;
+    seat_.set(1);
+    leave_place();
+    shared_->places.remember(wire_->peer().key);
+    return true;
+  }
+
   // One request and its reply. False: the connection ends.
   Task<bool> exchange() {
-    HttpRequestParser parser(limits_);
+    HttpRequestParser::OnHead on_head = [this](const ServerRequest& head) { return judge(head); };
+    HttpRequestParser parser(limits_, std::move(on_head));
     std::optional<HttpRefusal> refusal = co_await read_request(parser);
     if (refusal) {
       parser.take();  // the rest of a refused upload is read for a while, its body is not kept
@@ -228,7 +180,7 @@ class Session {
     }
     const bool keep_alive = parser.keep_alive();
     ServerRequest request = parser.take();
-    request.peer = wire_->peer();
+    request.peer = wire_->peer().address;
     const std::string what = request.method + " " + request.path;
     std::optional<ServerReply> reply = co_await handle(std::move(request), what);
     if (!reply) co_return false;
@@ -236,20 +188,17 @@ class Session {
     if (reply->stream) co_return co_await send_stream(*reply, keep_alive, parser.is_http_1_0(), what);
     std::string text = reply_head(*reply, BodyKind::kSized, keep_alive);
     const bool written = co_await wire_->write(std::move(text), limits_.write_stall_max);
-    if (written && !keep_alive) co_await wire_->finish(now() + kFinishMax);
+    if (written && !keep_alive) co_await finish();
     co_return written&& keep_alive;
   }
 
   // nullopt: the parser has it. Status 0: the client went away in the middle.
   Task<std::optional<HttpRefusal>> read_request(HttpRequestParser& parser) {
-    const Instant deadline = now() + limits_.request_max;
-    bool counted = false, continued = false;
+    const Instant begun = now();
+    bool continued = false;
     while (true) {
       wire_->consume(parser.feed(wire_->unread()));
       if (parser.refusal()) co_return parser.refusal();
-      if (parser.head_done() && !std::exchange(counted, true) && !shared_->rates.take(rate_key(wire_->peer()), now())) {
-        co_return HttpRefusal{429, "more requests than one client may make"};
-      }
       body_.set(parser.body_bytes());
       if (shared_->bodies_bytes > limits_.bodies_bytes_max) co_return HttpRefusal{503, "too many uploads at once"};
       if (parser.done()) co_return std::nullopt;
@@ -258,16 +207,22 @@ class Session {
         const bool written = co_await wire_->write(std::move(go_on), limits_.write_stall_max);
         if (!written) co_return HttpRefusal{0, ""};
       }
-      const ServerWire::Heard heard = co_await wire_->hear(deadline);
+      const Duration header_max = std::min(limits_.header_max, limits_.request_max);
+      const ServerWire::Heard heard =
+          co_await wire_->hear(begun + (parser.head_done() ? limits_.request_max : header_max));
       if (heard == ServerWire::Heard::kEnd) co_return HttpRefusal{0, ""};
       if (heard == ServerWire::Heard::kLate) co_return HttpRefusal{408, "the request took too long to arrive"};
     }
   }
 
+  Task<void> finish() {
+    co_await wire_->finish(now() + kFinishMax, may_send_ ? kFinishBytesMax : kStrangerFinishBytesMax);
+  }
+
   Task<void> refuse(HttpRefusal refusal) {
     std::string text = reply_head(refusal_reply(refusal), BodyKind::kSized, false);
     const bool written = co_await wire_->write(std::move(text), std::min(limits_.write_stall_max, kFinishMax));
-    if (written) co_await wire_->finish(now() + kFinishMax);
+    if (written) co_await finish();
   }
 
   // nullopt: the client went away.
@@ -319,7 +274,7 @@ class Session {
       std::string last = "0\r\n\r\n";
       whole = co_await wire_->write(std::move(last), limits_.write_stall_max);
     }
-    if (whole && !keep_alive) co_await wire_->finish(now() + kFinishMax);
+    if (whole && !keep_alive) co_await finish();
     co_return whole&& keep_alive;
   }
 
@@ -327,16 +282,32 @@ class Session {
   const HttpLimits& limits_;
   const std::shared_ptr<ServerWire> wire_;
   const HttpHandler& handler_;
+  const ConnectionPlaces::Id place_;
+  bool authenticated_ = false;  // once
+  bool may_send_ = false;       // the last request was
+  Share seat_;
   Share body_;
 };
 
 class RealHttpServer final : public HttpServer {
  public:
   RealHttpServer(Runtime& runtime, const Endpoint& endpoint, const TlsFiles& tls, const HttpLimits& limits, Log log)
-      : shared_(std::make_shared<Shared>(
-            Shared{runtime, limits, std::move(log), HttpRates(limits.requests_per_second, limits.requests_burst)})),
+      : shared_(std::make_shared<Shared>(Shared{runtime,
+                                                limits,
+                                                std::move(log),
+                                                HttpRates(limits.requests_per_second, limits.requests_burst),
+                                                ConnectionPlaces(within_open_files(PlaceLimits{})),
+                                                {},
+                                                0,
+                                                0,
+                                                {},
+                                                {}})),
         door_(std::make_shared<ServerDoor>(runtime, tls.use_tls ? make_server_context(tls) : nullptr)) {
-    door_->bind(endpoint);
+    std::function<bool()> make_room = [weak = std::weak_ptr<Shared>(shared_)] {
+      const std::shared_ptr<Shared> shared = weak.lock();
+      return shared && shared->close_place(shared->places.evict_stranger());
+    };
+    door_->bind(endpoint, std::move(make_room));
   }
   ~RealHttpServer() override {
     door_->close();
@@ -345,16 +316,18 @@ class RealHttpServer final : public HttpServer {
 
   uint16_t port() const override { return door_->port(); }
 
-  Task<void> serve(HttpHandler handler) override {
+  Task<void> serve(HttpHandler handler, HttpAdmit admit) override {
     const std::shared_ptr<Shared> shared = shared_;
     const std::shared_ptr<ServerDoor> door = door_;
+    shared->admit = std::move(admit);
     Scope sessions(shared->runtime);
     while (true) {
       std::shared_ptr<ServerWire> wire = co_await door->accept();
-      if (shared->connections < shared->limits.connections_max) {
-        sessions.spawn(converse(shared, std::move(wire), handler));
-      } else if (shared->turning_away < kTurningAwayMax) {
-        sessions.spawn(turn_away(shared, std::move(wire), handler));
+      const ConnectionPlaces::Arrival arrival = shared->places.arrive(wire->peer(), shared->runtime.now());
+      shared->close_place(arrival.evicted);
+      if (arrival.place) {
+        shared->strangers[*arrival.place] = wire.get();
+        sessions.spawn(converse(shared, std::move(wire), *arrival.place, handler));
       } else {
         wire->close();
       }
@@ -363,18 +336,9 @@ class RealHttpServer final : public HttpServer {
 
  private:
   static Task<void> converse(std::shared_ptr<Shared> shared, std::shared_ptr<ServerWire> wire,
-                             const HttpHandler& handler) {
-    Share place(shared->connections);
-    place.set(1);
-    Session session(shared, std::move(wire), handler);
+                             ConnectionPlaces::Id place, const HttpHandler& handler) {
+    Session session(shared, std::move(wire), place, handler);
     co_await session.run();
-  }
-  static Task<void> turn_away(std::shared_ptr<Shared> shared, std::shared_ptr<ServerWire> wire,
-                              const HttpHandler& handler) {
-    Share place(shared->turning_away);
-    place.set(1);
-    Session session(shared, std::move(wire), handler);
-    co_await session.turn_away();
   }
 
   const std::shared_ptr<Shared> shared_;

@@ -1,9 +1,14 @@
 #include "os/http_server.h"
 
+#include <sys/stat.h>
+
+#include <filesystem>
+
 #include "os/certificates.h"
 #include "os/etcd_for_test.h"
 #include "os/http_client.h"
 #include "os/http_server_testing.h"
+#include "os/neighbour_for_test.h"
 
 namespace rubato::os {
 
@@ -301,7 +306,10 @@ TEST(HttpServerLimits, TheConnectionOverTheLimitIsTurnedAway) {
     raw->read_until("body:");
   }
   RawForTest three(server);
-  EXPECT_NE(three.read_all().find(" 503 "), std::string::npos);
+  three.send(get("/x"));
+  const std::string refused = three.read_all();
+  EXPECT_NE(refused.find(" 503 "), std::string::npos);
+  EXPECT_NE(refused.find("retry-after: 1\r\n"), std::string::npos);
   one.send(get("/y"));
   EXPECT_NE(one.read_until("body:").find("200 OK"), std::string::npos);
   two.close();
@@ -335,6 +343,108 @@ TEST(HttpServerLimits, OnePeersRequestsAreBounded) {
   EXPECT_NE(all.find(" 429 "), std::string::npos);
   EXPECT_NE(all.find("retry-after: 1\r\n"), std::string::npos);
   EXPECT_EQ(server.handled.begun, 3);
+}
+
+TEST(HttpServerLimits, ARouteMayTakeLess) {
+  HttpServerForTest server;
+  EXPECT_EQ(call(server, ask("PUT", "/small", std::string(100, 'b'))).response.status, 200);
+  const Answered large = call(server, ask("PUT", "/small", std::string(101, 'b')));
+  EXPECT_EQ(large.response.status, 413);
+  EXPECT_NE(large.response.body.find("longer than 100 bytes"), std::string::npos) << large.response.body;
+}
+
+TEST(HttpServerStrangers, MaySendNoBody) {
+  HttpServerForTest server;
+  RawForTest sized(server), chunked(server), bare(server);
+  sized.send("PUT /x HTTP/1.1\r\nHost: h\r\nX-Stranger: y\r\nContent-Length: 10\r\n\r\n");
+  EXPECT_NE(sized.read_all().find(" 401 "), std::string::npos);
+  chunked.send("PUT /x HTTP/1.1\r\nHost: h\r\nX-Stranger: y\r\nTransfer-Encoding: chunked\r\n\r\n");
+  EXPECT_NE(chunked.read_all().find("www-authenticate: Bearer"), std::string::npos);
+  bare.send(get("/x", "X-Stranger: y\r\n"));
+  EXPECT_NE(bare.read_until("body:").find("200 OK"), std::string::npos);
+  EXPECT_EQ(server.handled.begun, 1);
+}
+
+TEST(HttpServerStrangers, SpendOnlyWhatIsTheirs) {
+  HttpLimits limits;
+  limits.requests_per_second = 0.001;
+  limits.requests_burst = 3;
+  HttpServerForTest server(limits);
+  RawForTest stranger(server), owner(server);
+  for (int i = 0; i < 4; ++i) stranger.send(get("/healthz", "X-Stranger: y\r\n"));
+  EXPECT_NE(stranger.read_all().find(" 429 "), std::string::npos);
+  owner.send(get("/x"));
+  EXPECT_NE(owner.read_until("body:").find("200 OK"), std::string::npos);
+}
+
+TEST(HttpServerStrangers, AreGivenLittleTime) {
+  HttpLimits limits;
+  limits.stranger_idle_max = 50ms;
+  HttpServerForTest server(limits);
+  RawForTest silent(server), asked(server), owner(server);
+  EXPECT_EQ(silent.read_all(), "(end)");
+  asked.send(get("/x", "X-Stranger: y\r\n"));
+  EXPECT_TRUE(asked.read_all().ends_with("body:(end)"));
+}
+
+// Another user's half-open connections fill his own places.
+TEST(HttpServerStrangers, AnotherUsersCrowdKeepsNobodyOut) {
+  if (!NeighbourForTest::possible()) GTEST_SKIP() << "needs root";
+  HttpServerForTest server;
+  const NeighbourForTest idle(server.endpoint().port, 300, "");
+  const NeighbourForTest half(server.endpoint().port, 300, "GET /heal");
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(call(server, ask("GET", "/x")).response.status, 200);
+}
+
+TEST(HttpServerFile, ServesAtASocketsFileHoweverLongItsPath) {
+  FolderForTest folder;
+  for (const std::string& part : {std::string("s"), std::string(150, 'l')}) {
+    std::filesystem::create_directory(folder.path + "/" + part);
+    const std::string file = folder.path + "/" + part + "/api.sock";
+    for (int start = 0; start < 2; ++start) {  // the second one finds the file of the first
+      HttpServerForTest server({}, {}, file);
+      const Answered out = call(server, ask("PUT", "/x", "bytes"));
+      ASSERT_FALSE(out.error) << out.error->message;
+      EXPECT_EQ(out.response.body, "PUT /x from 127.0.0.1 body:bytes");
+      struct stat info {};
+      ASSERT_EQ(::stat(file.c_str(), &info), 0);
+      EXPECT_EQ(info.st_mode & 0777, 0600u);
+    }
+    const Endpoint nobody{file, 0};
+    Runtime runtime;
+    Answered out;
+    runtime.run(call_into(runtime, nobody, {}, ask("GET", "/x"), out));
+    ASSERT_TRUE(out.error);
+    EXPECT_NE(out.error->message.find("refused"), std::string::npos) << out.error->message;
+  }
+}
+
+TEST(HttpServerFile, TakesNoOtherUser) {
+  if (!NeighbourForTest::possible()) GTEST_SKIP() << "needs root";
+  FolderForTest folder;
+  const std::string file = folder.path + "/api.sock";
+  HttpServerForTest server({}, {}, file);
+  // As if the folder were open to all.
+  ASSERT_EQ(::chmod(folder.path.c_str(), 0755), 0);
+  ASSERT_EQ(::chmod(file.c_str(), 0666), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setresuid(NeighbourForTest::kUser, NeighbourForTest::kUser, NeighbourForTest::kUser) != 0) ::_exit(1);
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strcpy(address.sun_path, file.c_str());
+    if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) ::_exit(2);
+    const char words[] = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
+    (void)::send(fd, words, sizeof words - 1, MSG_NOSIGNAL);
+    char byte = 0;
+    ::_exit(::recv(fd, &byte, 1, 0) > 0 ? 3 : 0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(server.handled.begun, 0);
+  EXPECT_EQ(call(server, ask("GET", "/x")).response.status, 200);
 }
 
 TEST(HttpServerStream, WaitsForASlowReaderAndLosesNothing) {

@@ -26,7 +26,9 @@ Task<ServerReply> route_for_test(Runtime& runtime, HandledForTest& handled, Serv
 // Serves route_for_test until it goes.
 class HttpServerForTest {
  public:
-  explicit HttpServerForTest(HttpLimits limits = {}, TlsFiles tls = {}) {
+  // `file`: at a socket's file instead of a port.
+  explicit HttpServerForTest(HttpLimits limits = {}, TlsFiles tls = {}, std::string file = "")
+      : file_(std::move(file)) {
     std::atomic<bool> up{false};
     thread_ = std::thread([this, limits, tls, &up] {
       Runtime runtime;
@@ -40,12 +42,20 @@ class HttpServerForTest {
     if (thread_.joinable()) thread_.join();
   }
 
-  Endpoint endpoint() const { return Endpoint{"127.0.0.1", port_}; }
+  Endpoint endpoint() const { return file_.empty() ? Endpoint{"127.0.0.1", port_} : Endpoint{file_, 0}; }
   std::string log() {
     const std::lock_guard<std::mutex> hold(log_mutex_);
     return log_;
   }
   HandledForTest handled;
+
+  // Who says "X-Stranger" has shown nothing; others have.
+  static HttpAdmission admission(const ServerRequest& head) {
+    HttpAdmission admission;
+    admission.authenticated = !head.headers.contains("x-stranger");
+    if (head.path == "/small") admission.body_bytes_max = 100;
+    return admission;
+  }
 
  private:
   Task<int> serve(Runtime& runtime, HttpLimits limits, TlsFiles tls, std::atomic<bool>& up) {
@@ -55,19 +65,21 @@ class HttpServerForTest {
     };
     Log::Now now = [&runtime] { return runtime.wall(); };
     Log log(std::move(sink), std::move(now));
-    const Endpoint anywhere{"127.0.0.1", 0};
+    const Endpoint anywhere{file_.empty() ? "127.0.0.1" : file_, 0};
     const std::unique_ptr<HttpServer> server = make_http_server(runtime, anywhere, tls, limits, log);
     port_ = server->port();
     HttpHandler handler = [this, &runtime](ServerRequest request) {
       return route_for_test(runtime, handled, std::move(request));
     };
     Scope scope(runtime);
-    scope.spawn(server->serve(std::move(handler)));
+    HttpAdmit admit = &HttpServerForTest::admission;
+    scope.spawn(server->serve(std::move(handler), std::move(admit)));
     up = true;
     while (!stop_) co_await Sleep(runtime, runtime.now() + 2ms);
     co_return 0;
   }
 
+  const std::string file_;
   std::thread thread_;
   std::atomic<bool> stop_{false};
   std::atomic<uint16_t> port_{0};

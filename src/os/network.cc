@@ -14,6 +14,7 @@
 #include "os/channel_connection.h"
 #include "os/http_client.h"
 #include "os/interfaces.h"
+#include "os/unix_address.h"
 
 namespace rubato::os {
 
@@ -99,11 +100,15 @@ std::unique_ptr<HeldPort> hold(uint16_t port, bool reuse) {
 }  // namespace
 
 std::unique_ptr<Listener> RealNetwork::listen(const Endpoint& endpoint, const ChannelKey& key, Duration silence_max) {
-  return make_listener(runtime_, endpoint, key, silence_max);
+  return make_listener(runtime_, {endpoint}, key, silence_max);
 }
 
 Task<ConnectResult> RealNetwork::connect(Endpoint endpoint, ChannelKey key, Instant deadline, Duration silence_max) {
   ConnectResult result;
+  if (is_unix(endpoint)) {
+    result = co_await connect_channel(runtime_, endpoint.host, std::move(key), deadline, silence_max);
+    co_return result;
+  }
   std::optional<Addresses> addresses;
   try {
     addresses = co_await with_deadline(runtime_, deadline, resolve(runtime_, endpoint.host));

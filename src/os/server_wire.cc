@@ -1,50 +1,32 @@
 #include "os/server_wire.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-
-#include <boost/asio/ip/v6_only.hpp>
 
 namespace rubato::os {
 
 namespace {
 
 namespace asio = boost::asio;
-using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr size_t kBlockBytes = 16 << 10;  // a TLS record
 // What a client may send ahead while its reply is under way; then TCP makes it wait.
 constexpr size_t kAheadMax = 64 << 10;
 constexpr size_t kArrivedMax = 64;  // connections that nobody has taken yet
-// A client that is refused reads our answer only when its body is out: a few uploads' worth.
-constexpr size_t kFinishBytesMax = 64 << 20;
-
-std::string plain_address(const asio::ip::address& address) {
-  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
-    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_string();
-  }
-  return address.to_string();
-}
-
-// Asio leaves its sockets to our children.
-void close_on_exec(int fd) { ::fcntl(fd, F_SETFD, FD_CLOEXEC); }
 
 }  // namespace
 
-ServerWire::ServerWire(Runtime& runtime, TlsContext context)
-    : runtime_(runtime), changed_(runtime), socket_(runtime.io()), context_(std::move(context)) {
+ServerWire::ServerWire(Runtime& runtime, TlsContext context, Acceptor::Socket socket, Peer peer)
+    : runtime_(runtime),
+      changed_(runtime),
+      socket_(std::move(socket)),
+      context_(std::move(context)),
+      peer_(std::move(peer)) {
   if (context_) tls_.emplace(socket_, *context_);
-}
-
-void ServerWire::accepted() {
-  error_code ignored;
-  peer_ = plain_address(socket_.remote_endpoint(ignored).address());
   const int fd = socket_.native_handle();
-  close_on_exec(fd);
-  // A client whose machine is gone without a word is noticed after 60 + 3 × 10 s.
+  // A client whose machine is gone without a word is noticed after 60 + 3 × 10 s. No effect on a socket's file.
   const int on = 1, idle_s = 60, interval_s = 10, probes = 3;
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
@@ -156,11 +138,11 @@ Task<void> ServerWire::gone() {
   }
 }
 
-Task<void> ServerWire::finish(Instant deadline) {
+Task<void> ServerWire::finish(Instant deadline, size_t bytes_max) {
   error_code ignored;
   // No TLS farewell: it would wait for the other side, and each reply tells its own end.
-  socket_.shutdown(tcp::socket::shutdown_send, ignored);
-  for (size_t dropped = 0; dropped < kFinishBytesMax;) {
+  socket_.shutdown(Acceptor::Socket::shutdown_send, ignored);
+  for (size_t dropped = 0; dropped < bytes_max;) {
     dropped += unread().size();
     consume(unread().size());
     if (co_await hear(deadline) != Heard::kBytes) break;
@@ -173,71 +155,27 @@ void ServerWire::close() {
   socket_.close(ignored);
 }
 
-ServerDoor::ServerDoor(Runtime& runtime, ServerWire::TlsContext context)
-    : runtime_(runtime),
-      context_(std::move(context)),
-      acceptor_(runtime.io()),
-      retry_(runtime.io()),
-      arrived_(runtime) {}
-
-void ServerDoor::bind(const Endpoint& endpoint) {
-  error_code error;
-  const bool any = endpoint.host.empty();
-  const auto host = any ? asio::ip::address(asio::ip::address_v6::any()) : asio::ip::make_address(endpoint.host, error);
-  tcp::endpoint address(host, endpoint.port);
-  if (!error) acceptor_.open(address.protocol(), error);
-  if (any && error) {
-    address = tcp::endpoint(tcp::v4(), endpoint.port);
-    acceptor_.open(address.protocol(), error);
-  }
-  if (!error) close_on_exec(acceptor_.native_handle());
-  if (!error && any && address.address().is_v6()) acceptor_.set_option(asio::ip::v6_only(false), error);
-  if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
-  if (!error) acceptor_.bind(address, error);
-  if (!error) acceptor_.listen(1024, error);
-  if (error) {
-    const bool taken = error == asio::error::address_in_use;
-    throw Error(taken ? ErrorCode::kConflict : ErrorCode::kFailed,
-                fmt::format("cannot serve HTTP on {}: {}", to_string(endpoint), error.message()), to_string(endpoint),
-                taken ? "choose another port, or stop what uses it ('ss -ltnp')" : "");
-  }
+void ServerDoor::bind(const Endpoint& endpoint, std::function<bool()> make_room) {
+  acceptor_ = std::make_shared<Acceptor>(runtime_, endpoint, "serve HTTP");
+  acceptor_->make_room = std::move(make_room);
+  acceptor_->arrived = [weak = weak_from_this()](Acceptor::Socket socket, Peer peer) {
+    const std::shared_ptr<ServerDoor> self = weak.lock();
+    if (!self) return;
+    auto wire = std::make_shared<ServerWire>(self->runtime_, self->context_, std::move(socket), std::move(peer));
+    self->arrived_.push(std::move(wire));
+    if (self->arrived_.size() < kArrivedMax) self->acceptor_->accept_one();
+  };
 }
 
 Task<std::shared_ptr<ServerWire>> ServerDoor::accept() {
-  accept_next();
+  acceptor_->accept_one();
   std::optional<std::shared_ptr<ServerWire>> next = co_await arrived_.pop();
   CHECK(next);
   co_return std::move(*next);
 }
 
-void ServerDoor::accept_next() {
-  if (accepting_ || arrived_.size() >= kArrivedMax || !acceptor_.is_open()) return;
-  accepting_ = true;
-  auto wire = std::make_shared<ServerWire>(runtime_, context_);
-  acceptor_.async_accept(wire->socket_, [self = shared_from_this(), wire](error_code error) {
-    self->accepting_ = false;
-    if (error == asio::error::operation_aborted || !self->acceptor_.is_open()) return;
-    if (error) return self->pause();
-    wire->accepted();
-    self->arrived_.push(wire);
-    self->accept_next();
-  });
-}
-
-// Out of file descriptors, most likely: do not spin.
-void ServerDoor::pause() {
-  accepting_ = true;
-  retry_.expires_after(std::chrono::milliseconds(100));
-  retry_.async_wait([self = shared_from_this()](error_code error) {
-    self->accepting_ = false;
-    if (!error) self->accept_next();
-  });
-}
-
 void ServerDoor::close() {
-  error_code ignored;
-  acceptor_.close(ignored);
-  retry_.cancel(ignored);
+  acceptor_->close();
   while (std::optional<std::shared_ptr<ServerWire>> left = arrived_.try_pop()) (*left)->close();
 }
 

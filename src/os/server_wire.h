@@ -1,14 +1,12 @@
-// ServerWire: one accepted TCP or TLS connection, as steps that a coroutine can wait for and abandon. ServerDoor: the
-// port that they come from.
+// ServerWire: one accepted connection, plain or TLS, as steps that a coroutine can wait for and abandon. ServerDoor:
+// the port or socket's file that they come from.
 //
 // One read and one write may be under way at a time. Handlers of Asio share the wire, so that the coroutine that waits
 // for a step may be destroyed at any moment; who lets go of a wire closes it.
 #pragma once
 
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +14,7 @@
 #include <vector>
 
 #include "core/channel.h"
+#include "os/acceptor.h"
 #include "os/runtime.h"
 #include "world/network.h"
 
@@ -24,7 +23,7 @@ namespace rubato::os {
 class ServerWire : public std::enable_shared_from_this<ServerWire> {
  public:
   using TlsContext = std::shared_ptr<boost::asio::ssl::context>;
-  ServerWire(Runtime& runtime, TlsContext context);  // no context: plain TCP
+  ServerWire(Runtime& runtime, TlsContext context, Acceptor::Socket socket, Peer peer);  // no context: no TLS
 
   // The TLS handshake, if there is to be one. False: it failed or took too long.
   Task<bool> open(Instant deadline);
@@ -44,25 +43,23 @@ class ServerWire : public std::enable_shared_from_this<ServerWire> {
   Task<void> gone();
 
   // Says the end, and gives the other side until the deadline to read what was written: a socket that is closed with
-  // unread bytes in it takes the last reply back.
-  Task<void> finish(Instant deadline);
+  // unread bytes in it takes the last reply back. So many bytes that it still sends are read for that.
+  Task<void> finish(Instant deadline, size_t bytes_max);
 
   void close();
   bool closed() const { return !socket_.is_open(); }
-  std::string peer() const { return peer_; }
+  const Peer& peer() const { return peer_; }
 
  private:
-  friend class ServerDoor;
-  void accepted();  // once the socket is connected
   void start_reading();
   void start_writing();
 
   Runtime& runtime_;
   Event changed_;  // a step has ended
-  boost::asio::ip::tcp::socket socket_;
+  Acceptor::Socket socket_;
   TlsContext context_;
-  std::optional<boost::asio::ssl::stream<boost::asio::ip::tcp::socket&>> tls_;
-  std::string peer_;
+  std::optional<boost::asio::ssl::stream<Acceptor::Socket&>> tls_;
+  const Peer peer_;
   std::vector<char> block_;
   std::string in_;
   size_t read_ = 0;  // of in_
@@ -75,24 +72,20 @@ class ServerWire : public std::enable_shared_from_this<ServerWire> {
 
 class ServerDoor : public std::enable_shared_from_this<ServerDoor> {
  public:
-  ServerDoor(Runtime& runtime, ServerWire::TlsContext context);
+  ServerDoor(Runtime& runtime, ServerWire::TlsContext context)
+      : runtime_(runtime), context_(std::move(context)), arrived_(runtime) {}
 
-  // An empty host means every interface; port 0 picks one. Throws kConflict when the port is taken.
-  void bind(const Endpoint& endpoint);
-  uint16_t port() const { return acceptor_.local_endpoint().port(); }
+  // As Acceptor. `make_room` closes a connection, if it can, when there are too many for this process.
+  void bind(const Endpoint& endpoint, std::function<bool()> make_room);
+  uint16_t port() const { return acceptor_->port(); }
   // The next connection, before any handshake.
   Task<std::shared_ptr<ServerWire>> accept();
   void close();
 
  private:
-  void accept_next();
-  void pause();
-
   Runtime& runtime_;
   ServerWire::TlsContext context_;
-  boost::asio::ip::tcp::acceptor acceptor_;
-  boost::asio::steady_timer retry_;
-  bool accepting_ = false;
+  std::shared_ptr<Acceptor> acceptor_;
   Channel<std::shared_ptr<ServerWire>> arrived_;
 };
 

@@ -13,8 +13,10 @@ namespace rubato {
 
 struct HttpLimits {
   size_t header_bytes_max = size_t{16} << 10;
-  size_t body_bytes_max = size_t{16} << 20;  // one chunk of an upload is smaller
-  size_t connections_max = 512;
+  size_t body_bytes_max = size_t{16} << 20;     // one chunk of an upload is smaller
+  size_t connections_max = 512;                 // that have shown what they need; for others see os/connection_places.h
+  Duration header_max = 10s;                    // from the first byte of a request to the end of its header
+  Duration stranger_idle_max = 10s;             // of a connection that has not shown what it needs
   Duration request_max = 30s;                   // from the first byte to the whole request
   Duration idle_max = 60s;                      // between requests on one connection
   Duration write_stall_max = 30s;               // a client that takes nothing for so long is dropped
@@ -50,13 +52,21 @@ struct ServerReply {
 
 using HttpHandler = std::function<Task<ServerReply>(ServerRequest)>;
 
+// What the server is told of a request when its header is there, before its body is read.
+struct HttpAdmission {
+  bool authenticated = false;             // whoever sent it has shown what he needs
+  size_t body_bytes_max = size_t{0} - 1;  // further bounded by HttpLimits. Strangers may send no body at all
+};
+using HttpAdmit = std::function<HttpAdmission(const ServerRequest& head)>;
+
 class HttpServer {
  public:
   virtual ~HttpServer() = default;  // closes every connection
   virtual uint16_t port() const = 0;
   // Serves until cancelled. An Error from the handler becomes a JSON reply (see docs/api: {"error": {...}}); what is
-  // not an Error becomes 500 and a line in the log.
-  virtual Task<void> serve(HttpHandler handler) = 0;
+  // not an Error becomes 500 and a line in the log. Connections of strangers, their requests and their time are counted
+  // apart from those of the authenticated, so that they cost them nothing.
+  virtual Task<void> serve(HttpHandler handler, HttpAdmit admit) = 0;
 };
 
 }  // namespace rubato

@@ -7,6 +7,7 @@
 namespace rubato {
 
 std::string to_string(const Endpoint& endpoint) {
+  if (endpoint.host.starts_with('/')) return endpoint.host;
   const bool v6 = endpoint.host.find(':') != std::string::npos;
   return (v6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" + std::to_string(endpoint.port);
 }

@@ -13,6 +13,7 @@ import tarfile
 from pathlib import Path
 
 import cluster_harness
+import harness
 from cluster_harness import cluster_text
 from harness import SCRIPTS, wait_until
 
@@ -97,6 +98,32 @@ class Access(cluster_harness.ClusterCase):
             path.chmod(0o600)
             path.write_text(right)
         self.rubato("status")
+
+    def recipe(self, number):
+        """The commands of docs/security.md under "Change them"."""
+        page = (Path(__file__).parents[2] / "docs/security.md").read_text()
+        block = page.split("## Change them")[1].split("## Bounds")[0].split("```")[2 * number + 1]
+        program = Path(harness.RUBATO).parent
+        text = block.replace("~/.local/state", str(self.state))
+        done = subprocess.run(["bash", "-ec", text], cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, timeout=200,
+                              env=self.environment(PATH=f"{program}:{os.environ['PATH']}"))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_the_recipes_for_new_secrets(self):
+        old, pids = self.token(), self.node_pids()
+        job = self.submit_steps()
+        self.wait_for_job(job, "running")
+        self.recipe(0)
+        self.assertNotEqual(self.token(), old)
+        self.assertEqual(self.api("GET", "/api/v1/status", token=old)[0], 401)
+        self.assertEqual(self.node_pids(), pids)
+        self.order("finish")
+        self.assertEqual(self.wait_for_job(job, "succeeded")["generation"], 1)
+        ca = (self.place / "ca.pem").read_text()
+        self.recipe(1)
+        self.assertNotEqual((self.place / "ca.pem").read_text(), ca)
+        self.wait_for_nodes(2)
 
     def test_keys_and_tokens_are_private(self):
         secret = [path for pattern in ("token", "*.key", "nodes/*/*.key") for path in self.place.glob(pattern)]

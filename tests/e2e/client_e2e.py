@@ -67,9 +67,11 @@ class Head:
 
             do_GET = do_POST = do_PUT = do_DELETE = serve
 
-            def reply(self, document, status=200):
+            def reply(self, document, status=200, headers=()):
                 data = json.dumps(document).encode()
                 self.send_response(status)
+                for name, value in headers:
+                    self.send_header(name, value)
                 self.send_header("content-length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
@@ -164,6 +166,43 @@ class Client(unittest.TestCase):
 
         self.head.routes["GET", "/api/v1/jobs/x"] = refuse
         self.assertEqual(self.type("job", "show", "x", code=2)[1], "error: which?\n  at  a.yaml:1:2\n  fix say\n")
+
+    # A head that is busy.
+
+    def busy(self, times, status, headers=(("Retry-After", "0"),)):
+        """A route that refuses so many times before it answers."""
+        left = [times]
+
+        def answer(handler, *_):
+            if left[0] == 0:
+                return {"cluster": {"name": "local"}, "nodes": [], "jobs": []}
+            left[0] -= 1
+            handler.reply({"error": {"code": "unavailable", "message": "too many"}}, status, headers)
+
+        return answer
+
+    def test_a_busy_head_is_asked_again_as_it_says(self):
+        for status in (429, 503):
+            self.head.asked.clear()
+            self.head.routes["GET", "/api/v1/status"] = self.busy(3, status)
+            self.type("status")
+            self.assertEqual(len(self.head.asked), 4)
+
+    def test_a_failure_without_a_hint_is_not_asked_again(self):
+        self.head.routes["GET", "/api/v1/status"] = self.busy(1, 503, ())
+        self.assertIn("too many", self.type("status", code=1)[1])
+
+    def test_a_busy_head_is_not_asked_for_ever(self):
+        self.head.routes["GET", "/api/v1/status"] = self.busy(1000, 429, (("Retry-After", "3600"),))
+        self.assertIn("too many", self.type("status", code=1)[1])
+        self.assertLess(len(self.head.asked), 40)
+
+    def test_a_submission_is_asked_again_with_the_same_id(self):
+        refuse = self.busy(2, 429)
+        self.head.routes["POST", "/api/v1/jobs"] = lambda *args: refuse(*args) and job()
+        self.type("submit", "--no-python", "/bin/true")
+        ids = {json.loads(body)["request_id"] for method, path, body in self.head.asked if path == "/api/v1/jobs"}
+        self.assertEqual(len(ids), 1)
 
     # Logs.
 
