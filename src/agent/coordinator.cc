@@ -26,8 +26,16 @@ Coordinator::Coordinator(World& world, AgentId self, ChannelKey key, std::string
       machine_(std::move(machine)),
       confirm_(std::move(confirm)),
       events_(events),
+      listening_(world.clock.now()),
       changed_(world.clock.loop()),
       scope_(world.clock.loop()) {}
+
+Instant Coordinator::turn() {
+  const Instant now = world_.clock.now();
+  const Duration behind = now - listening_.at(now);
+  if (behind > std::exchange(not_listened_, behind)) machine_.stood_still(now);
+  return now;
+}
 
 void Coordinator::admit(std::unique_ptr<Connection> connection) { scope_.spawn(attend(std::move(connection))); }
 
@@ -40,7 +48,7 @@ Task<std::optional<AgentId>> Coordinator::greet(Connection& connection) {
   const Instant deadline = world_.clock.now() + kGreetingMax;
   auto answered = co_await with_deadline(world_.clock.loop(), deadline, connection.receive());
   if (!answered || !*answered) co_return std::nullopt;
-  const Instant now = world_.clock.now();
+  const Instant now = turn();
   const Message message = decode(**answered, now);
   if (const auto* moved = std::get_if<Moved>(&message)) {
     // A group that has run outranks one that only gathers, should both be led by their second host.
@@ -103,7 +111,7 @@ Task<void> Coordinator::attend(std::unique_ptr<Connection> connection) {
     if (machine_.phase() == Phase::kEnded) co_return;
     const Loss how = connection->ended() == Connection::End::kSilent ? Loss::kSilent : Loss::kClosed;
     const auto doorway = machine_.doorway(*id);
-    machine_.disconnected(*id, how, world_.clock.now());
+    machine_.disconnected(*id, how, turn());
     changed_.notify();
     if (how == Loss::kClosed && doorway) {
       const Endpoint there{doorway->address, doorway->port};
@@ -120,7 +128,7 @@ Task<void> Coordinator::verify_death(AgentId id, Endpoint doorway) {
 }
 
 void Coordinator::dispatch(const AgentId& id, const Message& message) {
-  const Instant now = world_.clock.now();
+  const Instant now = turn();
   if (const auto* beat = std::get_if<Beat>(&message)) {
     const Duration age = std::chrono::microseconds(std::max<int64_t>(beat->age_us, 0));
     machine_.heard(id, now - age, now);
@@ -140,7 +148,7 @@ void Coordinator::dispatch(const AgentId& id, const Message& message) {
 }
 
 void Coordinator::declare_dead(const AgentId& id, bool in_round) {
-  machine_.declare_dead(id, in_round, world_.clock.now());
+  machine_.declare_dead(id, in_round, turn());
   changed_.notify();
 }
 
@@ -213,8 +221,9 @@ void Coordinator::write_notes() {
 
 Task<void> Coordinator::run() {
   std::optional<Instant> farewell;
+  scope_.spawn(keep_listening(world_.clock.loop(), listening_));
   while (!superseded_by_ && !machine_.superseded()) {
-    machine_.tick(world_.clock.now());
+    machine_.tick(turn());
     write_notes();
     const bool still_host = co_await publish();
     if (!still_host) co_return;

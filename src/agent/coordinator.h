@@ -9,6 +9,7 @@
 #include <string>
 
 #include "agent/event_log.h"
+#include "core/listening_clock.h"
 #include "core/scope.h"
 #include "elastic/rendezvous.h"
 #include "elastic/wire.h"
@@ -59,6 +60,7 @@ class Coordinator {
   void send_view(const AgentId& id, Connection& connection);
   Task<bool> publish();
   void write_notes();
+  Instant turn();  // now; what this process stood still before is no silence of the agents
 
   World& world_;
   AgentId self_;
@@ -70,6 +72,8 @@ class Coordinator {
   Endpoint address_;
   std::optional<elastic::Moved> superseded_by_;
   std::map<AgentId, Connection*> sessions_;
+  ListeningClock listening_;
+  Duration not_listened_{};  // of it, what the machine knows of
   Event changed_;
   uint64_t published_revision_ = 0;
   uint64_t published_details_ = 0;

@@ -47,4 +47,28 @@ ErrorReport read_error_report(std::string_view bytes) {
   return report;
 }
 
+std::string launcher_document(const std::string& message, const std::string& details, WallTime now) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now.time_since_epoch()).count();
+  const nlohmann::ordered_json document = {
+      {"message",
+       {{"message", message}, {"extraInfo", {{"py_callstack", details}, {"timestamp", std::to_string(seconds)}}}}}};
+  return document.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+std::string failure_document(const elastic::Failure& failure, const std::optional<std::string>& worker_bytes,
+                             WallTime now) {
+  using Json = nlohmann::ordered_json;
+  // What is nested deeper is no error file, and would need as deep a stack to be written.
+  const Json::parser_callback_t flat = [](int depth, Json::parse_event_t, Json&) { return depth <= 32; };
+  Json document = worker_bytes ? Json::parse(*worker_bytes, flat, false) : Json(Json::value_t::discarded);
+  if (!document.is_object() || !document.contains("message")) {
+    const std::string message = failure.message.empty() ? describe(failure) : failure.message;
+    document = Json::parse(launcher_document(message, failure.traceback, now));
+  }
+  const int code = failure.signal != 0 ? -failure.signal : failure.exit_code;
+  // A signal's number is known to nobody but the one who waited for the worker.
+  if (code != 0 && document["message"].is_object()) document["message"]["errorCode"] = code;
+  return document.dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
 }  // namespace rubato::agent

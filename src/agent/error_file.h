@@ -1,8 +1,11 @@
 // The file that a worker writes at an uncaught exception ($TORCHELASTIC_ERROR_FILE, torch's @record).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "elastic/restart.h"
 
 namespace rubato::agent {
 
@@ -13,5 +16,13 @@ struct ErrorReport {
 
 // Never throws: a torn or foreign file is reported as what it is.
 ErrorReport read_error_report(std::string_view bytes);
+
+// The launcher's own error file, as torch's @record writes it: the worker's document with its exit code added, or, for
+// a failure that left none, one that says what is known. `worker_bytes`: the worker's file, if it can be read here.
+std::string failure_document(const elastic::Failure& failure, const std::optional<std::string>& worker_bytes,
+                             WallTime now);
+
+// The same for what stopped the launcher itself.
+std::string launcher_document(const std::string& message, const std::string& details, WallTime now);
 
 }  // namespace rubato::agent

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 namespace rubato::agent {
 namespace {
 
@@ -76,6 +78,36 @@ TEST(ErrorFile, ThatIsNestedDeeplyDoesNotOverflowTheStack) {
 RC_GTEST_PROP(ErrorFile, AnyBytesGiveAMessage, (const std::string& bytes)) {
   RC_ASSERT(!read_error_report(bytes).message.empty());
   RC_ASSERT(!read_error_report("{\"message\": {\"message\": " + bytes + "}}").message.empty());
+}
+
+using Json = nlohmann::json;
+
+TEST(LauncherErrorFile, IsTheWorkersWithItsExitCode) {
+  elastic::Failure failure;
+  failure.exit_code = 1;
+  const std::string worker =
+      R"({"message": {"message": "ValueError: boom", "extraInfo": {"py_callstack": "trace", "timestamp": "7"}}})";
+  const Json document = Json::parse(failure_document(failure, worker, WallTime{}));
+  EXPECT_EQ(document, Json::parse(R"({"message": {"message": "ValueError: boom", "errorCode": 1,
+                                      "extraInfo": {"py_callstack": "trace", "timestamp": "7"}}})"));
+}
+
+TEST(LauncherErrorFile, SaysWhatIsKnownWhenTheWorkerLeftNone) {
+  elastic::Failure failure;
+  failure.rank = 3;
+  failure.signal = 9;
+  for (const auto& bytes : {std::optional<std::string>(), std::optional<std::string>("{\"mess")}) {
+    const Json document = Json::parse(failure_document(failure, bytes, WallTime{}));
+    EXPECT_EQ(document["message"]["errorCode"], -9);
+    EXPECT_NE(document["message"]["message"].get<std::string>().find("SIGKILL"), std::string::npos);
+  }
+}
+
+TEST(LauncherErrorFile, LeavesAMessageOfAnotherFormAsItIs) {
+  elastic::Failure failure;
+  failure.exit_code = 2;
+  EXPECT_EQ(Json::parse(failure_document(failure, R"({"message": "plain"})", WallTime{})),
+            Json::parse(R"({"message": "plain"})"));
 }
 
 }  // namespace

@@ -5,6 +5,9 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
+#include "agent/direct_outlets.h"
+#include "agent/error_file.h"
+#include "agent/flush.h"
 #include "agent/report.h"
 
 namespace rubato::agent {
@@ -17,6 +20,19 @@ namespace {
 constexpr Duration kGoodbyeMax = 60s;
 
 constexpr Duration kNoticePoll = 1s;
+
+// What a stalled console has not taken is given this long at the end: a person may be reading. After a signal nobody
+// waits for a reader.
+constexpr Duration kFlushPatience = 5s;
+constexpr Duration kFlushPatienceSignalled = 500ms;
+
+// torchrun's, in its own words.
+constexpr const char* kPrefix = "[${role_name}${local_rank}]:";
+
+std::string variable(const LaunchContext& context, const std::string& name) {
+  const auto it = context.environment.find(name);
+  return it == context.environment.end() ? "" : it->second;
+}
 
 Terms make_terms(const LaunchSpec& spec) {
   Terms terms;
@@ -50,15 +66,31 @@ LaunchSpec completed(LaunchSpec spec) {
 }
 
 std::string make_log_folder(World& world, const LaunchSpec& spec) {
+  if (spec.log_dir == "/dev/null") return "";
   const std::string base = spec.log_dir.empty() ? world.files.make_temporary_folder("rubato_") : spec.log_dir;
   return fmt::format("{}/{}_{}", base, spec.run_id, world.random.hex(8));
 }
 
-WorkerGroup::Setup make_setup(const LaunchContext& context, const LaunchSpec& spec, const std::string& folder) {
+// torch's watchdog, as its agents make it: TORCHELASTIC_TIMER_FILE is handed on, watchdog or not.
+constexpr const char* kTimerFile = "TORCHELASTIC_TIMER_FILE";
+bool wants_timer(const LaunchContext& context) { return variable(context, "TORCHELASTIC_ENABLE_FILE_TIMER") == "1"; }
+
+std::string timer_path(const LaunchContext& context) {
+  const std::string named = variable(context, kTimerFile);
+  if (!named.empty() || !wants_timer(context)) return named;
+  return "/tmp/watchdog_timer_" + context.world.random.hex(32);
+}
+
+WorkerGroup::Setup make_setup(const LaunchContext& context, const LaunchSpec& spec, const std::string& folder,
+                              const std::string& timer_file, Outlets& outlets) {
   WorkerGroup::Setup setup;
   setup.python = context.python;
   setup.environment = group_environment(context.environment, spec, context.old_torch);
   setup.log_folder = folder;
+  setup.outlets = &outlets;
+  setup.prefix = variable(context, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+  if (setup.prefix.empty()) setup.prefix = kPrefix;
+  if (!timer_file.empty()) setup.environment[kTimerFile] = timer_file;
   return setup;
 }
 
@@ -75,12 +107,15 @@ Launcher::Launcher(LaunchContext& context, AgentId self)
       spec_(completed(context.spec)),
       context_(context),
       self_(std::move(self)),
-      events_(context.world, spec_.events_file, self_.value.substr(0, 12)),
+      own_outlets_(context.outlets ? nullptr : make_direct_outlets(context.world)),
+      outlets_(context.outlets ? *context.outlets : *own_outlets_),
+      events_(context.world, spec_.events_file, self_.value.substr(0, 12), &outlets_),
       log_folder_(make_log_folder(world_, spec_)),
       temporary_logs_(spec_.log_dir.empty()),
       finder_(make_finder(context, spec_, self_, events_)),
       inbox_(world_.clock.loop()),
-      workers_(world_, spec_, make_setup(context, spec_, log_folder_), events_,
+      timer_file_(timer_path(context)),
+      workers_(world_, spec_, make_setup(context, spec_, log_folder_, timer_file_, outlets_), events_,
                [this] { inbox_.push(WorkersChanged{}); }),
       membership_(world_, spec_, self_, *finder_, events_,
                   [this](Membership::Update update) { inbox_.push(std::move(update)); }),
@@ -101,6 +136,7 @@ Task<Outcome> Launcher::run() {
     co_return co_await finish();
   }
   prewarm();
+  start_file_timer();
   if (!spec_.notice_file.empty()) scope_.spawn(watch_notice());
   if (context_.signals) scope_.spawn(read_signals());
   scope_.spawn(membership_.run());
@@ -171,6 +207,23 @@ void Launcher::prewarm() {
     events_.write("prewarm", {{"state", reason.empty() ? "ready" : "fallback"}, {"reason", reason}});
     if (!reason.empty()) say("--prewarm: starting workers cold: " + reason);
   });
+}
+
+void Launcher::start_file_timer() {
+  if (!wants_timer(context_)) return;
+  if (!context_.timers) {
+    say("TORCHELASTIC_ENABLE_FILE_TIMER is not known here");
+    return;
+  }
+  FileTimer::OnExpired on_expired = [this](const TimerTable::Expired& expired) {
+    events_.write("timer_expired", {{"pid", expired.pid}, {"scope", expired.scope}, {"signal", expired.signal}});
+    if (expired.signal > 0) {
+      say(fmt::format("the timer '{}' of process {} has expired: it gets {}", expired.scope, expired.pid,
+                      signal_name(expired.signal)));
+    }
+  };
+  timer_ = std::make_unique<FileTimer>(world_, *context_.timers, timer_file_, std::move(on_expired));
+  scope_.spawn(timer_->run());
 }
 
 void Launcher::handle(const Happening& happening) {
@@ -343,8 +396,9 @@ void Launcher::start_workers() {
   View place = *view_;
   if (spec_.backend == Backend::kStatic) {
     place.master_addr = spec_.master_addr;
-    place.master_port = static_cast<uint16_t>(spec_.master_port);
+    if (spec_.master_port != 0) place.master_port = static_cast<uint16_t>(spec_.master_port);
   }
+  if (timer_) timer_->clear();
   try {
     workers_.start(place);
   } catch (const Error& error) {
@@ -386,16 +440,55 @@ Task<Outcome> Launcher::finish() {
   }
   const bool succeeded = result.exit_code == 0 && result.signal == 0;
   const bool never_ran = signal_ != 0 && workers_.generation() == 0;
-  if (temporary_logs_ && (succeeded || never_ran)) {
-    world_.files.remove_tree(log_folder_.substr(0, log_folder_.rfind('/')));
-  }
+  write_error_file(result);
   events_.write("end", {{"outcome", result.signal ? "signal"
                                     : succeeded   ? "succeeded"
                                                   : "failed"},
                         {"exit_code", result.signal ? 128 + result.signal : result.exit_code},
                         {"restarts", view_ ? view_->legacy.restarts_used : 0}});
+  co_await flush_output(!temporary_logs_ || !(succeeded || never_ran));
   if (failure_ && signal_ == 0) throw *failure_;
   co_return result;
+}
+
+Task<void> Launcher::flush_output(bool keep_logs) {
+  const Duration patience = signal_ != 0 ? kFlushPatienceSignalled : kFlushPatience;
+  Channel<int>* signals = context_.signals;
+  std::function<bool()> hurry = [signals] { return signals && signals->size() > 0; };
+  const size_t left = co_await flush(world_, outlets_, patience, std::move(hurry));
+  if (left > 0) {
+    // Somebody may still read the other stream.
+    say(fmt::format("{} bytes of output were not taken by their reader{}", left,
+                    log_folder_.empty() ? "" : "; the log files are in " + log_folder_));
+    co_await outlets_.err().drained(0, world_.clock.now() + kFlushPatienceSignalled);
+  } else if (!keep_logs && !log_folder_.empty()) {
+    world_.files.remove_tree(log_folder_.substr(0, log_folder_.rfind('/')));
+  }
+}
+
+// For whoever started us, as torch's @record does for torchrun: what went wrong first.
+void Launcher::write_error_file(const Outcome& result) {
+  const std::string path = variable(context_, "TORCHELASTIC_ERROR_FILE");
+  if (path.empty() || (result.exit_code == 0 && result.signal == 0)) return;
+  const WallTime now = world_.clock.wall();
+  std::string document;
+  const Failure* root = view_ && signal_ == 0 && !failure_ ? root_cause(view_->failures) : nullptr;
+  if (root) {
+    const bool here = root->host == world_.machine.hostname && !root->error_file.empty();
+    document = failure_document(*root, here ? world_.files.read(root->error_file) : std::nullopt, now);
+  } else if (result.signal != 0) {
+    const std::string message =
+        fmt::format("SignalException: Process {} got signal: {}", world_.machine.pid, result.signal);
+    document = launcher_document(message, "", now);
+  } else {
+    const std::string message = failure_ ? failure_->message : view_ ? view_->reason : "it did not start";
+    document = launcher_document(message, failure_ ? render(*failure_) : "", now);
+  }
+  try {
+    world_.files.write_atomically(path, document);
+  } catch (const Error& error) {
+    say(fmt::format("cannot write TORCHELASTIC_ERROR_FILE: {}", error.message));
+  }
 }
 
 Outcome Launcher::outcome() {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <variant>
 
+#include "agent/file_timer.h"
 #include "agent/membership.h"
 #include "agent/notice.h"
 #include "agent/worker_group.h"
@@ -26,6 +27,9 @@ struct LaunchContext {
   bool old_torch = false;
   Store* store = nullptr;           // for the etcd backend; outlives the agent
   Channel<int>* signals = nullptr;  // SIGTERM and its like, as they come
+  // What its console and its files are written through; null: they make nobody wait. Both outlive the agent.
+  Outlets* outlets = nullptr;
+  TimerHost* timers = nullptr;  // null: no watchdog can be had
 };
 
 // Runs one agent to its end. Throws Error for what a person must mend.
@@ -47,6 +51,7 @@ class Launcher {
   Task<void> watch_notice();
   std::optional<Notice> look_for_notice();
   void prewarm();
+  void start_file_timer();
   void handle(const Happening& happening);
   void on_update(const Membership::Update& update);
   void on_view(const elastic::View& view);
@@ -64,17 +69,23 @@ class Launcher {
   bool over() const;
   Task<Outcome> finish();
   Outcome outcome();
+  Task<void> flush_output(bool keep_logs);
+  void write_error_file(const Outcome& result);
 
   World& world_;
   LaunchSpec spec_;
   LaunchContext& context_;
   AgentId self_;
+  std::unique_ptr<Outlets> own_outlets_;  // when none were given
+  Outlets& outlets_;
   EventLog events_;
-  std::string log_folder_;
+  std::string log_folder_;  // empty: no log files are wanted
   bool temporary_logs_ = false;
 
   std::unique_ptr<Finder> finder_;
   Channel<Happening> inbox_;
+  std::string timer_file_;            // TORCHELASTIC_TIMER_FILE of the workers; empty: none
+  std::unique_ptr<FileTimer> timer_;  // null: no watchdog is wanted
   WorkerGroup workers_;
   Membership membership_;
 

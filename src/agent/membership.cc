@@ -11,6 +11,8 @@ namespace {
 // An agent that was asked to let us in answers within this time, or we ask elsewhere.
 constexpr Duration kAnswerMax = 1s;
 constexpr Duration kRetryPause = 50ms;
+// A turn that comes this much too late shows that the process was stopped, swapped out, or on a paused machine.
+constexpr Duration kStall = 500ms;
 }  // namespace
 
 Membership::Membership(World& world, const LaunchSpec& spec, AgentId self, Finder& finder, EventLog& events, Sink sink)
@@ -42,6 +44,7 @@ Task<void> Membership::keep_joined() {
     past_.hint.reset();
     co_await session(std::move(connection));
     connection_ = nullptr;
+    wakes_at_ = Instant::max();
     lost_ = world_.clock.now();
     if (joined_) {
       past_.since = lost_;
@@ -101,13 +104,14 @@ Task<void> Membership::session(std::unique_ptr<Connection> connection) {
   Instant next_beat = begun + beat_interval(heartbeat());
   while (true) {
     // Given up when the workers are fenced, not later: a host that speaks again must learn that they are gone.
-    Instant give_up = answered_ ? heard_ + fence_after(heartbeat()) : begun + kAnswerMax;
+    Instant give_up = answered_ ? std::max(heard_, stalled_) + fence_after(heartbeat()) : begun + kAnswerMax;
     // Another would-be host that gathers no quorum may be waiting on the wrong side: look around again.
     if (provisional_since_ && !finder_.hosting()) give_up = std::min(give_up, *provisional_since_ + 2 * heartbeat());
-    const Instant wake = std::min(give_up, next_beat);
+    const Instant wake = wakes_at_ = std::min(give_up, next_beat);
     auto received = co_await with_deadline(world_.clock.loop(), wake, connection->receive());
     const Instant now = world_.clock.now();
-    if (now >= give_up) {
+    notice_stall(now);
+    if (now >= give_up && (!answered_ || now >= stalled_ + fence_after(heartbeat()))) {
       past_.was_closed = false;
       co_return;
     }
@@ -180,6 +184,29 @@ bool Membership::accept(const View& view) {
   return true;
 }
 
+// Whether all agents of the group live on this machine, for sure. A view names the oldest few of them, with addresses
+// that are of the loopback only when the host knows that it is so.
+bool Membership::nobody_elsewhere() const {
+  if (!past_.view || !past_.view->legacy.terms.needs_quorum) return false;  // else somebody may ask etcd at any time
+  const View& view = *past_.view;
+  if (view.provisional || !view.assignment || !view.missing.empty()) return false;
+  const int agents = view.assignment->group_world_size + view.legacy.spares;
+  if (agents == 1) return true;
+  if (static_cast<size_t>(agents) > view.successors.size()) return false;
+  const std::vector<std::string> ours = world_.network.addresses();
+  return std::ranges::all_of(view.successors, [&](const Successor& agent) {
+    return is_loopback(agent.address) || std::ranges::find(ours, agent.address) != ours.end();
+  });
+}
+
+// A process that stood still has not heard whether it is still wanted. On one machine it hears that now: whoever went
+// on without it has told its kernel. Elsewhere it must not wait for that.
+void Membership::notice_stall(Instant now) {
+  if (now <= wakes_at_ || now - wakes_at_ < kStall) return;
+  wakes_at_ = Instant::max();
+  if (nobody_elsewhere()) stalled_ = now;
+}
+
 void Membership::fence() {
   if (std::exchange(fenced_, true)) return;
   fenced_round_ = my_round_;
@@ -191,7 +218,8 @@ Task<void> Membership::watch_fence() {
   while (true) {
     // An agent that stopped hosting was replaced, or must not go on. Else: what the last real host promised holds.
     const bool replaced = own_host_ && !connection_;
-    const Instant deadline = replaced ? lost_ : vouched_ + fence_after(heartbeat());
+    notice_stall(world_.clock.now());
+    const Instant deadline = replaced ? lost_ : std::max(vouched_, stalled_) + fence_after(heartbeat());
     if (fenced_) {
       co_await changed_.wait();
     } else if (world_.clock.now() >= deadline) {

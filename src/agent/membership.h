@@ -42,6 +42,8 @@ class Membership {
   void fence();
   elastic::Join introduce(const Connection& connection) const;
   Duration heartbeat() const;
+  bool nobody_elsewhere() const;
+  void notice_stall(Instant now);
 
   World& world_;
   const LaunchSpec& spec_;
@@ -58,7 +60,9 @@ class Membership {
   Instant heard_{};    // when we last said something that the other side has surely heard
   Instant vouched_{};  // the same, of a real host: the workers may run until fence_after() this
   Instant joined_at_{};
-  bool own_host_ = false;  // the last session was with this agent itself
+  Instant wakes_at_ = Instant::max();  // when the session does something next, if this process does not stand still
+  Instant stalled_{};                  // it stood still until then, and nobody can have taken over meanwhile
+  bool own_host_ = false;              // the last session was with this agent itself
   Instant lost_{};
   bool fenced_ = true;
   Generation my_round_ = 0;  // the last generation in which this agent had a place

@@ -1,5 +1,6 @@
 #include "agent/worker_env.h"
 
+#include "agent/template.h"
 #include "core/text.h"
 
 namespace rubato::agent {
@@ -59,16 +60,6 @@ std::vector<std::string> worker_environment(const Environment& group, const Laun
 }
 
 namespace {
-std::string with_local_rank(std::string text, int local_rank) {
-  const std::string macro = "${local_rank}";
-  for (size_t at = text.find(macro); at != std::string::npos; at = text.find(macro, at)) {
-    const std::string digits = std::to_string(local_rank);
-    text.replace(at, macro.size(), digits);
-    at += digits.size();
-  }
-  return text;
-}
-
 // What torchrun --run-path does: the script runs through runpy, with its own name in sys.argv.
 constexpr const char* kRunPath =
     "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')";
@@ -90,7 +81,11 @@ std::vector<std::string> worker_arguments(const LaunchSpec& spec, const std::str
       argv = {spec.program};
       break;
   }
-  for (const std::string& arg : spec.args) argv.push_back(with_local_rank(arg, local_rank));
+  argv.insert(argv.end(), spec.args.begin(), spec.args.end());
+  // As torchrun: in everything but the program that is started.
+  for (size_t i = 1; i < argv.size(); ++i) {
+    if (argv[i] != kRunPath) argv[i] = safe_substitute(argv[i], {{"local_rank", std::to_string(local_rank)}});
+  }
   return argv;
 }
 

@@ -32,7 +32,7 @@ bool limits_threads(const Environment& inherited, const LaunchSpec& spec);
 std::vector<std::string> worker_environment(const Environment& group, const LaunchSpec& spec, const WorkerPlace& place);
 
 // The command line of a worker: `python -u script args`, `python -u -m module args`, or the program itself.
-// "${local_rank}" in an argument is replaced, as torchrun does.
+// "$local_rank" and "${local_rank}" are replaced and "$$" becomes "$", as torchrun does.
 std::vector<std::string> worker_arguments(const LaunchSpec& spec, const std::string& python, int local_rank);
 
 }  // namespace rubato::agent

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/error_file.h"
+#include "agent/template.h"
 
 namespace rubato::agent {
 
@@ -30,7 +31,7 @@ std::optional<PythonMain> warm_main(const LaunchSpec& spec, const std::vector<st
     case ProgramKind::kBinary:
       return std::nullopt;
   }
-  main.target = spec.program;
+  main.target = argv[before_args - 1];
   main.args.assign(argv.begin() + static_cast<std::ptrdiff_t>(before_args), argv.end());
   return main;
 }
@@ -64,8 +65,10 @@ void WorkerGroup::spawn(int local_rank, const elastic::View& view) {
   auto worker = std::make_unique<Worker>();
   worker->local_rank = local_rank;
   worker->rank = view.assignment->first_rank + local_rank;
-  worker->folder = fmt::format("{}/attempt_{}/{}", setup_.log_folder, view.legacy.generation - 1, local_rank);
-  world_.files.make_folders(worker->folder);
+  if (!setup_.log_folder.empty()) {
+    worker->folder = fmt::format("{}/attempt_{}/{}", setup_.log_folder, view.legacy.generation - 1, local_rank);
+    world_.files.make_folders(worker->folder);
+  }
 
   WorkerPlace place;
   place.local_rank = local_rank;
@@ -74,7 +77,7 @@ void WorkerGroup::spawn(int local_rank, const elastic::View& view) {
   place.master_addr = view.master_addr;
   place.master_port = view.master_port;
   place.restarts_used = view.legacy.restarts_used;
-  place.error_file = worker->folder + "/error.json";
+  if (!worker->folder.empty()) place.error_file = worker->folder + "/error.json";
 
   const OutputPlan output = output_plan(*worker);
   Environment environment = setup_.environment;
@@ -89,6 +92,7 @@ void WorkerGroup::spawn(int local_rank, const elastic::View& view) {
   spec.err = output.err;
   if (!spec_.prewarm.empty()) spec.warm = warm_main(spec_, spec.argv);
   worker->process = world_.processes.spawn(spec);
+  if (!setup_.lines && output.piped()) worker->tee = make_tee(*worker);
   ++live_;
   events_.write("spawn", {{"generation", generation_},
                           {"local_rank", local_rank},
@@ -109,26 +113,52 @@ OutputPlan WorkerGroup::output_plan(const Worker& worker) const {
   return plan;
 }
 
+std::unique_ptr<Tee> WorkerGroup::make_tee(Worker& worker) {
+  const auto& filter = spec_.local_ranks_filter;
+  const bool show = !filter || std::ranges::find(*filter, worker.local_rank) != filter->end();
+  const OutputPlan plan = output_plan(worker);
+  TeeSpec spec;
+  spec.prefix = safe_substitute(setup_.prefix, {{"role_name", spec_.role},
+                                                {"rank", std::to_string(worker.rank)},
+                                                {"local_rank", std::to_string(worker.local_rank)}});
+  const auto stream = [&](const OutputTarget& target, const char* name) {
+    TeeStream one;
+    if (target.kind != OutputTarget::Kind::kPipe) return one;
+    one.show = show;
+    one.file = worker.folder + name;
+    return one;
+  };
+  spec.out = stream(plan.out, "/stdout.log");
+  spec.err = stream(plan.err, "/stderr.log");
+  CHECK(setup_.outlets != nullptr);
+  std::function<void()> lost = [this, &worker] { on_output_lost(worker); };
+  return std::make_unique<Tee>(world_, *setup_.outlets, *worker.process, std::move(spec), std::move(lost));
+}
+
+// A worker that writes to the file itself would have met the full disk, and ended by it in most programs.
+void WorkerGroup::on_output_lost(Worker& worker) {
+  world_.console.err(
+      fmt::format("rubato: {}: the output of rank {} cannot be kept\n", worker.tee->failure(), worker.rank));
+  if (!worker.process->status()) stop(SIGTERM, spec_.grace);
+}
+
 Task<void> WorkerGroup::watch(Worker& worker) {
   Scope tee(world_.clock.loop());
   if (setup_.lines) {
     tee.spawn(take_lines(world_.clock.loop(), *worker.process, worker.rank, setup_.lines, setup_.gate));
-  } else if (output_plan(worker).piped()) {
-    const auto& filter = spec_.local_ranks_filter;
-    const bool show = !filter || std::ranges::find(*filter, worker.local_rank) != filter->end();
-    const std::string prefix = fmt::format("[{}{}]:", spec_.role, worker.local_rank);
-    tee.spawn(tee_output(world_, *worker.process, prefix, worker.folder, show));
   }
+  if (worker.tee) tee.spawn(worker.tee->run());
   const ExitStatus status = co_await worker.process->wait();
-  const bool by_us = stopping_;
-  unasked_ = unasked_ && (!by_us || worker.by_itself);
+  if (worker.tee) worker.tee->hurry();
+  const bool by_us = stopping_ && !worker.output_lost();
+  unasked_ = unasked_ && (!stopping_ || worker.by_itself);
   events_.write("exit", {{"generation", generation_},
                          {"local_rank", worker.local_rank},
                          {"rank", worker.rank},
                          {"pid", worker.process->pid()},
                          {"code", status.code},
                          {"signal", status.signal}});
-  if (!status.ok() && !by_us) {
+  if ((!status.ok() || worker.output_lost()) && !by_us) {
     record_failure(worker, status);
     state_ = State::kFailed;
     stop(SIGTERM, spec_.grace);
@@ -154,8 +184,9 @@ void WorkerGroup::record_failure(const Worker& worker, const ExitStatus& status)
   failure.exit_code = status.code;
   failure.signal = status.signal;
   failure.at = world_.clock.now();
-  const std::string path = worker.folder + "/error.json";
-  if (const auto bytes = world_.files.read(path)) {
+  if (worker.output_lost()) failure.message = worker.tee->failure();
+  const std::string path = worker.folder.empty() ? "" : worker.folder + "/error.json";
+  if (const auto bytes = path.empty() ? std::nullopt : world_.files.read(path)) {
     ErrorReport report = read_error_report(*bytes);
     failure.message = std::move(report.message);
     failure.traceback = std::move(report.traceback);
@@ -187,7 +218,10 @@ void WorkerGroup::stop(int signal, Duration grace) {
   }
   if (!stopping_ || signal == SIGKILL) {
     for (const auto& worker : workers_) {
-      if (!worker->process->status()) worker->process->signal_group(signal);
+      if (worker->process->status()) continue;
+      // It must not hang in a write that nobody takes.
+      if (worker->tee) worker->tee->hurry();
+      worker->process->signal_group(signal);
     }
   }
   stopping_ = true;

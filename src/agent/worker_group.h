@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "agent/event_log.h"
+#include "agent/tee.h"
 #include "agent/worker_env.h"
 #include "agent/worker_output.h"
 #include "core/scope.h"
@@ -24,9 +25,11 @@ class WorkerGroup {
 
   struct Setup {
     std::string python;
-    Environment environment;  // group_environment()
-    std::string log_folder;   // <log_dir>/<run_id>_<random>
-    std::string cwd;          // empty: ours
+    Environment environment;     // group_environment()
+    std::string log_folder;      // <log_dir>/<run_id>_<random>; empty: no log or error file
+    Outlets* outlets = nullptr;  // for teed output; null: there is none. Outlives the group
+    std::string prefix;          // of a teed line, with ${role_name}, ${rank} and ${local_rank}
+    std::string cwd;             // empty: ours
     // What one worker gets beside torchrun's variables.
     std::function<Environment(const WorkerPlace&)> own_variables;
     // Set: all output comes here, whole lines without their ends, and nowhere else. The last one comes before the
@@ -65,14 +68,18 @@ class WorkerGroup {
   struct Worker {
     int local_rank = 0;
     int rank = 0;
-    std::string folder;
+    std::string folder;  // empty: none
     std::unique_ptr<Process> process;
     bool by_itself = false;  // it had ended when stop() was called first
+    std::unique_ptr<Tee> tee;  // null: its output does not come through us, or goes to `lines`
+    bool output_lost() const { return tee && !tee->failure().empty(); }
   };
 
   void spawn(int local_rank, const elastic::View& view);
   Task<void> watch(Worker& worker);
   OutputPlan output_plan(const Worker& worker) const;
+  std::unique_ptr<Tee> make_tee(Worker& worker);
+  void on_output_lost(Worker& worker);
   void grace_is_over();
   void record_failure(const Worker& worker, const ExitStatus& status);
 

@@ -17,6 +17,7 @@ bool shown(const LaunchSpec& spec, int local_rank) {
 }
 
 OutputTarget plan_stream(const LaunchSpec& spec, int local_rank, const std::string& path, int bit) {
+  if (path.empty()) return {shown(spec, local_rank) ? OutputTarget::Kind::kInherit : OutputTarget::Kind::kNull, ""};
   if (spec.tee.of(local_rank) & bit) return {OutputTarget::Kind::kPipe, ""};
   if (spec.redirects.of(local_rank) & bit) return {OutputTarget::Kind::kFile, path};
   // A rank that is filtered out still has its output, in its file.
@@ -24,32 +25,11 @@ OutputTarget plan_stream(const LaunchSpec& spec, int local_rank, const std::stri
   return {OutputTarget::Kind::kInherit, ""};
 }
 
-// Whole lines of one stream with a prefix; a last line without an end gets one.
-class LinePrinter {
- public:
-  explicit LinePrinter(std::string prefix) : prefix_(std::move(prefix)) {}
-  std::string take(std::string_view bytes) { return print(splitter_.take(bytes)); }
-  std::string flush() { return print(splitter_.flush()); }
-
- private:
-  std::string print(const std::vector<LineSplitter::Line>& lines) const {
-    std::string text;
-    for (const LineSplitter::Line& line : lines) {
-      text += prefix_;
-      text += line.text;
-      text += '\n';
-    }
-    return text;
-  }
-  std::string prefix_;
-  LineSplitter splitter_;
-};
-
 }  // namespace
 
 OutputPlan plan_output(const LaunchSpec& spec, int local_rank, const std::string& folder) {
-  return {plan_stream(spec, local_rank, folder + "/stdout.log", 1),
-          plan_stream(spec, local_rank, folder + "/stderr.log", 2)};
+  const auto file = [&](const char* name) { return folder.empty() ? "" : folder + name; };
+  return {plan_stream(spec, local_rank, file("/stdout.log"), 1), plan_stream(spec, local_rank, file("/stderr.log"), 2)};
 }
 
 std::vector<LineSplitter::Line> LineSplitter::take(std::string_view bytes) {
@@ -108,25 +88,6 @@ Task<void> take_lines(Loop& loop, Process& process, int rank, LineSink sink, Lin
   }
   give(false, out.lines.flush());
   give(true, err.lines.flush());
-}
-
-Task<void> tee_output(World& world, Process& process, std::string prefix, std::string folder, bool show) {
-  LinePrinter out(prefix), err(prefix);
-  std::unique_ptr<Appender> out_file, err_file;
-  while (true) {
-    const std::optional<OutputChunk> chunk = co_await process.output().pop();
-    if (!chunk) break;
-    std::unique_ptr<Appender>& file = chunk->is_stderr ? err_file : out_file;
-    if (!file) file = world.files.open_append(folder + (chunk->is_stderr ? "/stderr.log" : "/stdout.log"));
-    file->append(chunk->bytes);
-    if (!show) continue;
-    const std::string lines = (chunk->is_stderr ? err : out).take(chunk->bytes);
-    if (!lines.empty()) chunk->is_stderr ? world.console.err(lines) : world.console.out(lines);
-  }
-  if (show) {
-    world.console.out(out.flush());
-    world.console.err(err.flush());
-  }
 }
 
 }  // namespace rubato::agent

@@ -12,7 +12,8 @@
 
 namespace rubato::agent {
 
-// The two targets for spawn(), as the choices say. `folder` holds stdout.log and stderr.log.
+// The two targets for spawn(), as the choices say. `folder` holds stdout.log and stderr.log; empty: no files are wanted
+// (--log-dir /dev/null), and what would go there is shown as it comes, as torchrun does.
 struct OutputPlan {
   OutputTarget out, err;
   bool piped() const { return out.kind == OutputTarget::Kind::kPipe || err.kind == OutputTarget::Kind::kPipe; }
@@ -50,9 +51,5 @@ std::string without_return(std::string line);
 // Gives a worker's lines to the sink as they come and the gate lets them; those of one that has ended go through. Ends
 // when the pipes do.
 Task<void> take_lines(Loop& loop, Process& process, int rank, LineSink sink, LineGate gate);
-
-// Copies a teed worker's pipes to its files and, line by line with a "[role0]:" prefix, to our own streams.
-// Ends when the pipes do.
-Task<void> tee_output(World& world, Process& process, std::string prefix, std::string folder, bool show);
 
 }  // namespace rubato::agent

@@ -52,6 +52,17 @@ TEST(OutputPlan, ARankThatIsFilteredOutGoesToItsFiles) {
   EXPECT_EQ(plan_output(spec, 1, "/l").err.path, "/l/stderr.log");
 }
 
+TEST(OutputPlan, WithoutALogFolderEverythingIsShownAsItComes) {
+  for (int choice = 0; choice <= 3; ++choice) {
+    const OutputPlan plan = plan_output(choices(choice, 3 - choice), 0, "");
+    EXPECT_EQ(plan.out.kind, Kind::kInherit);
+    EXPECT_EQ(plan.err.kind, Kind::kInherit);
+  }
+  LaunchSpec hidden = choices(0, 3);
+  hidden.local_ranks_filter = std::vector<int>{1};
+  EXPECT_EQ(plan_output(hidden, 0, "").out.kind, Kind::kNull);
+}
+
 class FakeProcess final : public Process {
  public:
   explicit FakeProcess(Loop& loop) : output_(loop) {}
@@ -70,61 +81,6 @@ class FakeProcess final : public Process {
 };
 
 using Chunks = std::vector<OutputChunk>;
-
-Task<int> tee(sim::SimProgram& program, Chunks chunks, bool show) {
-  FakeProcess process(program.loop());
-  for (const OutputChunk& chunk : chunks) process.output().push(chunk);
-  process.output().close();
-  co_await tee_output(program.world(), process, "[trainer0]:", "/logs", show);
-  co_return 0;
-}
-
-struct Shown {
-  std::string out, err, out_file, err_file;
-};
-
-Shown run(const Chunks& chunks, bool show = true) {
-  sim::Simulation sim(1, 1);
-  sim::SimProgram& program =
-      sim.machine(1).start("agent", [&](sim::SimProgram& self) { return tee(self, chunks, show); });
-  EXPECT_TRUE(sim.simulator.run_until([&] { return program.exit_code().has_value(); }, sim.now() + 1s));
-  Shown shown;
-  shown.out = program.console().out_text();
-  shown.err = program.console().err_text();
-  shown.out_file = program.world().files.read("/logs/stdout.log").value_or("(none)");
-  shown.err_file = program.world().files.read("/logs/stderr.log").value_or("(none)");
-  return shown;
-}
-
-TEST(Tee, PrefixesWholeLinesAndKeepsTheFileAsItWas) {
-  const Shown shown = run({{false, "one\ntw"}, {false, "o\n\nthr"}, {false, "ee"}});
-  EXPECT_EQ(shown.out, "[trainer0]:one\n[trainer0]:two\n[trainer0]:\n[trainer0]:three\n");
-  EXPECT_EQ(shown.out_file, "one\ntwo\n\nthree");
-  EXPECT_EQ(shown.err, "");
-  EXPECT_EQ(shown.err_file, "(none)");
-}
-
-TEST(Tee, KeepsTheTwoStreamsApart) {
-  const Shown shown = run({{false, "out"}, {true, "err"}, {false, "put\n"}, {true, "or\n"}});
-  EXPECT_EQ(shown.out, "[trainer0]:output\n");
-  EXPECT_EQ(shown.err, "[trainer0]:error\n");
-  EXPECT_EQ(shown.out_file, "output\n");
-  EXPECT_EQ(shown.err_file, "error\n");
-}
-
-TEST(Tee, OfAFilteredRankWritesTheFilesOnly) {
-  const Shown shown = run({{false, "out\n"}, {true, "err"}}, false);
-  EXPECT_EQ(shown.out + shown.err, "");
-  EXPECT_EQ(shown.out_file, "out\n");
-  EXPECT_EQ(shown.err_file, "err");
-}
-
-TEST(Tee, ALineWithoutEndIsShownInPieces) {
-  const Shown shown = run({{false, std::string(70'000, 'x')}, {false, "y\n"}});
-  const std::string rest(70'000 - LineSplitter::kLineMax, 'x');
-  EXPECT_EQ(shown.out, "[trainer0]:" + std::string(LineSplitter::kLineMax, 'x') + "\n[trainer0]:" + rest + "y\n");
-  EXPECT_EQ(shown.out_file.size(), 70'002u);
-}
 
 Task<int> take(sim::SimProgram& program, Chunks chunks, std::vector<std::string>& lines) {
   FakeProcess process(program.loop());
@@ -171,12 +127,6 @@ TEST(TakeLines, DoesNotCountWhatAFullDiskDidNotKeep) {
 TEST(TakeLines, CutsALineThatIsTooLong) {
   const Chunks chunks{{false, std::string(3 * LineSplitter::kLineMax, 'x') + "\n"}};
   for (const std::string& line : taken(chunks)) EXPECT_LE(line.size(), LineSplitter::kLineMax + 3);
-}
-
-TEST(Tee, OfNothingShowsNothing) {
-  const Shown shown = run({});
-  EXPECT_EQ(shown.out + shown.err, "");
-  EXPECT_EQ(shown.out_file, "(none)");
 }
 
 }  // namespace

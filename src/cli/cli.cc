@@ -66,11 +66,19 @@ Error unknown_command(const std::string& word) {
   return Error(ErrorCode::kUsage, fmt::format("unknown {} '{}'", flag ? "flag" : "command", word), "", hint);
 }
 
-int do_run(const ParsedCommand& parsed, const Shell& shell) {
-  const LaunchSpec spec = launch_spec(parsed, os::read_machine_facts(shell.env));
-  check_script(spec, os::look_at_script(spec.program));
-  return shell.launch(spec);
+LaunchSpec read_run(const ParsedCommand& parsed, const Shell& shell) {
+  try {
+    const LaunchSpec spec = launch_spec(parsed, shell.env, os::read_machine_facts(shell.env));
+    check_script(spec, os::look_at_script(spec.program));
+    return spec;
+  } catch (Error& error) {
+    // The exit codes of torchrun: whoever calls us in its place may look at them.
+    if (error.code == ErrorCode::kUsage && !is_refused_by_argparse(parsed)) error.code = ErrorCode::kFailed;
+    throw;
+  }
 }
+
+int do_run(const ParsedCommand& parsed, const Shell& shell) { return shell.launch(read_run(parsed, shell)); }
 
 int do_doctor(const ParsedCommand& parsed, const Shell& shell) {
   if (!parsed.positionals.empty()) return doctor_cluster(parsed, shell);

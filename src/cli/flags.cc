@@ -23,8 +23,11 @@ bool looks_negative(std::string_view word) {
   return std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c) || c == '.'; });
 }
 
+// As argparse: what has a space is a value, unless the space stands behind the "=" of a flag.
 bool is_flag_word(std::string_view word) {
-  return word.size() > 1 && word[0] == '-' && !looks_negative(word) && word.find(' ') == std::string_view::npos;
+  if (word.size() < 2 || word[0] != '-' || looks_negative(word)) return false;
+  const size_t space = word.find(' ');
+  return space == std::string_view::npos || (word.starts_with("--") && word.find('=') < space);
 }
 
 class CommandLineParser {

@@ -38,7 +38,10 @@ class RdzvConfReader {
 
   void read(const Setting& setting) {
     const auto it = std::find_if(keys_.begin(), keys_.end(), [&](const Key& k) { return k.name == setting.key; });
-    if (it == keys_.end()) throw unknown(setting);
+    if (it == keys_.end()) {
+      conf_.notes.push_back(unknown(setting));  // as torchrun, which hands it to a backend that does not ask for it
+      return;
+    }
     it->read(setting);
   }
 
@@ -70,14 +73,12 @@ class RdzvConfReader {
     conf_.notes.push_back(fmt::format("{} means nothing here: rubato needs no such limit", setting.given.origin));
   }
 
-  Error unknown(const Setting& setting) const {
+  std::string unknown(const Setting& setting) const {
     std::vector<std::string> names;
     for (const Key& key : keys_) names.push_back(key.name);
     const auto near = nearest(setting.key, names);
-    return Error(ErrorCode::kUsage, fmt::format("{}: unknown setting", setting.given.origin), "",
-                 near ? fmt::format("did you mean {}?", *near)
-                      : "known are join_timeout, last_call_timeout, keep_alive_interval, keep_alive_max_attempt, "
-                        "is_host, protocol, cacert, cert, key");
+    return fmt::format("{} has no effect: no such setting is known{}", setting.given.origin,
+                       near ? fmt::format(" (did you mean {}?)", *near) : "");
   }
 
   std::function<void(const Setting&)> to(std::string& place) {
@@ -121,14 +122,23 @@ class RdzvConfReader {
   };
 };
 
+// Quotes that a shell did not take, as in an argument list of Python: "'join_timeout=5,last_call_timeout=1'".
+std::string_view without_quotes(std::string_view text) {
+  text = trim(text);
+  while (!text.empty() && (text.front() == '\'' || text.front() == '"')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == '\'' || text.back() == '"')) text.remove_suffix(1);
+  return trim(text);
+}
+
 }  // namespace
 
 RdzvConf parse_rdzv_conf(const Given& given) {
   RdzvConfReader reader;
+  if (without_quotes(given.values.back()).empty()) return reader.finish();  // torchrun's default is ""
   for (const std::string_view part : split(given.values.back(), ',')) {
     const auto pair = split_once(part, '=');
-    const std::string key(pair ? trim(pair->first) : "");
-    const std::string value(pair ? trim(pair->second) : "");
+    const std::string key(pair ? without_quotes(pair->first) : "");
+    const std::string value(pair ? without_quotes(pair->second) : "");
     if (key.empty() || value.empty()) {
       throw Error(ErrorCode::kUsage, fmt::format("{}: '{}' is not KEY=VALUE", given.origin, part), "",
                   "write --rdzv-conf join_timeout=600,last_call_timeout=5");

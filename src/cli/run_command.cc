@@ -11,6 +11,8 @@
 #include "os/python.h"
 #include "os/secret.h"
 #include "os/signals.h"
+#include "os/timer_host.h"
+#include "os/writer_thread.h"
 
 namespace rubato::cli {
 
@@ -28,11 +30,43 @@ std::unique_ptr<Store> make_store(const LaunchSpec& spec, Network& network, Cloc
   return std::make_unique<os::EtcdStore>(network, clock, std::move(endpoints), std::move(tls));
 }
 
+// How long a stalled terminal is waited for with the last error.
+constexpr Duration kLastWordMax = 500ms;
+
 Task<int> launch_agent(agent::LaunchContext context, int& signal) {
-  const agent::Outcome outcome = co_await agent::launch(std::move(context));
-  signal = outcome.signal;
-  co_return outcome.exit_code;
+  World& world = context.world;
+  Outlets& outlets = *context.outlets;
+  int code = 0;
+  try {
+    const agent::Outcome outcome = co_await agent::launch(std::move(context));
+    signal = outcome.signal;
+    co_return outcome.exit_code;
+  } catch (const Error& error) {
+    // Here, and not by our caller: his write would wait for a reader.
+    world.console.err(render(error));
+    code = 1;  // whatever it is, torchrun's launcher ends with 1 once its flags are read
+  }
+  co_await outlets.err().drained(0, world.clock.now() + kLastWordMax);
+  co_return code;
 }
+
+// What of World and beyond it `rubato run` needs of this machine, in the order in which it must go.
+struct Machine {
+  explicit Machine(const LaunchSpec& spec) : signals(runtime, spec.signals) {
+    // As under torchrun: one worker may ask its person (input(), breakpoint()), and what a worker leaves running goes
+    // on.
+    if (spec.nproc == 1 && spec.prewarm.empty()) processes.share_terminal();
+    processes.leave_daemons();
+  }
+  os::Runtime runtime;
+  os::LoopOutlets outlets{runtime};
+  os::LoopConsole console{outlets};
+  os::RealProcesses processes{runtime};
+  os::RealTimerHost timers{runtime, processes};
+  os::RealNetwork network{runtime};
+  os::RealFiles files;
+  os::Signals signals;
+};
 
 }  // namespace
 
@@ -52,14 +86,9 @@ int run_command(const LaunchSpec& wanted) {
   int code = 0;
   int signal = 0;
   {
-    os::Runtime runtime;
-    os::RealProcesses processes(runtime);
-    os::RealNetwork network(runtime);
-    os::RealFiles files;
-    os::RealConsole console;
-    os::Signals signals(runtime, spec.signals);
+    Machine here(spec);
     Random random(os::entropy());
-    World world{runtime, network, processes, files, console, random, machine};
+    World world{here.runtime, here.network, here.processes, here.files, here.console, random, machine};
 
     if (spec.run_id.empty()) spec.run_id = random.hex(12);
     agent::LaunchContext context{world, spec};
@@ -69,10 +98,12 @@ int run_command(const LaunchSpec& wanted) {
       context.python = os::find_python(spec.python, environment);
       context.old_torch = is_old_torch(os::installed_torch(context.python, environment));
     }
-    const std::unique_ptr<Store> store = make_store(spec, network, runtime);
+    const std::unique_ptr<Store> store = make_store(spec, here.network, here.runtime);
     context.store = store.get();
-    context.signals = &signals.channel();
-    code = runtime.run(launch_agent(std::move(context), signal));
+    context.signals = &here.signals.channel();
+    context.outlets = &here.outlets;
+    context.timers = &here.timers;
+    code = here.runtime.run(launch_agent(std::move(context), signal));
   }
   // Everything is closed and reaped: now the caller may see how it ended.
   if (signal != 0) os::die_by_signal(signal);

@@ -100,9 +100,21 @@ int signal_number(const Given& given, const std::string& name) {
                   near ? fmt::format("did you mean {}?", *near) : "write names as SIGTERM,SIGUSR1");
 }
 
-void read_faults(const ParsedCommand& parsed, LaunchSpec& spec) {
+// Ours, then torchrun's flag, then torchrun's variable, which has no flag's form.
+Duration read_grace(const ParsedCommand& parsed, const Environment& env) {
+  constexpr int kSecondsMax = 1'000'000'000;
+  if (const Given* given = parsed.find("grace")) return duration_value(*given, 0s);
+  if (const Given* given = parsed.find("shutdown-timeout"))
+    return std::chrono::seconds(int_value(*given, 0, kSecondsMax));
+  const auto variable = env.find("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+  if (variable == env.end() || variable->second.empty()) return LaunchSpec{}.grace;
+  const Given given{.values = {variable->second}, .origin = variable->first, .joint = '='};
+  return std::chrono::seconds(int_value(given, 0, kSecondsMax));
+}
+
+void read_faults(const ParsedCommand& parsed, const Environment& env, LaunchSpec& spec) {
   if (const Given* given = parsed.find("max-restarts")) spec.max_restarts = int_value(*given, 0, 1'000'000'000);
-  if (const Given* given = parsed.find("grace")) spec.grace = duration_value(*given, 0s);
+  spec.grace = read_grace(parsed, env);
   spec.notice_file = parsed.value("notice");
   spec.signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   if (const Given* given = parsed.find("signals-to-handle")) {
@@ -151,21 +163,37 @@ void read_output(const ParsedCommand& parsed, LaunchSpec& spec) {
   }
 }
 
-// Flags that only say how torchrun itself works inside.
+constexpr std::string_view kStartMethods = "spawn, fork or forkserver";
+constexpr std::string_view kNumaModes = "node, socket, exclusive or core-complex";
+
+bool is_one_of(std::string_view word, std::string_view choices) {
+  for (const std::string_view part : split(choices, ' ')) {
+    if (strip_suffix(part, ",").value_or(part) == word && word != "or") return true;
+  }
+  return false;
+}
+
+// Flags that only say how torchrun itself works inside, and one that makes no difference but in speed.
 void note_the_meaningless(const ParsedCommand& parsed, LaunchSpec& spec) {
   if (const Given* given = parsed.find("monitor-interval")) {
     duration_value(*given, 0s);
     spec.notes.push_back(fmt::format("{} has no effect: a worker's end is seen at once", given->origin));
   }
   if (const Given* given = parsed.find("start-method")) {
-    const std::string& method = given->values.back();
-    if (method != "spawn" && method != "fork" && method != "forkserver") {
-      throw bad_value(*given, "expected spawn, fork or forkserver");
+    if (!is_one_of(given->values.back(), kStartMethods)) {
+      throw bad_value(*given, fmt::format("expected {}", kStartMethods));
     }
     spec.notes.push_back(fmt::format("{} has no effect: every worker is a program of its own", given->origin));
   }
   if (const Given* given = parsed.find("event-log-handler")) {
     spec.notes.push_back(fmt::format("{} has no effect: use --events FILE", given->origin));
+  }
+  if (const Given* given = parsed.find("numa-binding")) {
+    if (!is_one_of(given->values.back(), kNumaModes)) throw bad_value(*given, fmt::format("expected {}", kNumaModes));
+    spec.notes.push_back(
+        fmt::format("{} has no effect: workers are not bound to processors (rubato run --no-python numactl "
+                    "--cpunodebind=0 python3 train.py binds all)",
+                    given->origin));
   }
   if (const Given* given = parsed.find("use-env")) {
     spec.notes.push_back(fmt::format("{} has no effect: the rank is always in the environment", given->origin));
@@ -184,20 +212,16 @@ void refuse_what_we_lack(const ParsedCommand& parsed) {
       throw bad_value(*given, "not supported", "write log files with --tee 3 --log-dir FOLDER and filter them");
     }
   }
-  if (const Given* given = parsed.find("numa-binding")) {
-    throw bad_value(*given, "not supported",
-                    "bind in the program, or run rubato run --no-python numactl --cpunodebind=0 python3 train.py");
-  }
 }
 
 }  // namespace
 
-LaunchSpec launch_spec(const ParsedCommand& parsed, const MachineFacts& machine) {
+LaunchSpec launch_spec(const ParsedCommand& parsed, const Environment& env, const MachineFacts& machine) {
   LaunchSpec spec;
   refuse_what_we_lack(parsed);
   read_group(parsed, machine, spec);
   read_rendezvous(parsed, spec);
-  read_faults(parsed, spec);
+  read_faults(parsed, env, spec);
   read_output(parsed, spec);
   note_the_meaningless(parsed, spec);
   read_program(parsed, spec);
@@ -205,11 +229,26 @@ LaunchSpec launch_spec(const ParsedCommand& parsed, const MachineFacts& machine)
 }
 
 LaunchSpec parse_run(const std::vector<std::string>& args, const Environment& env, const MachineFacts& machine) {
-  return launch_spec(parse_command(run_table(), args, env), machine);
+  return launch_spec(parse_command(run_table(), args, env), env, machine);
+}
+
+bool is_refused_by_argparse(const ParsedCommand& parsed) {
+  if (parsed.positionals.empty()) return true;
+  for (const char* name : {"max-restarts", "node-rank", "master-port", "shutdown-timeout"}) {
+    const Given* given = parsed.find(name);
+    if (given != nullptr && !parse_int(given->values.back())) return true;
+  }
+  const Given* interval = parsed.find("monitor-interval");
+  if (interval != nullptr && !parse_duration(interval->values.back())) return true;
+  const Given* method = parsed.find("start-method");
+  if (method != nullptr && !is_one_of(method->values.back(), kStartMethods)) return true;
+  const Given* binding = parsed.find("numa-binding");
+  return binding != nullptr && !is_one_of(binding->values.back(), kNumaModes);
 }
 
 void check_script(const LaunchSpec& spec, os::ScriptKind found) {
   if (spec.kind == ProgramKind::kModule || spec.kind == ProgramKind::kBinary) return;
+  if (spec.kind == ProgramKind::kScript && spec.program == "-") return;  // Python reads its standard input
   switch (found) {
     case os::ScriptKind::kFile:
     case os::ScriptKind::kRunnableFolder:

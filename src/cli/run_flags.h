@@ -15,9 +15,13 @@ namespace rubato::cli {
 LaunchSpec parse_run(const std::vector<std::string>& args, const Environment& env, const MachineFacts& machine);
 
 // The same, from words that were parsed with run_table().
-LaunchSpec launch_spec(const ParsedCommand& parsed, const MachineFacts& machine);
+LaunchSpec launch_spec(const ParsedCommand& parsed, const Environment& env, const MachineFacts& machine);
 
-// Throws a usage Error when Python could not run what was found at the program's path.
+// Whether torchrun's parser of flags would refuse these words itself, which ends it with 2. What it refuses later (a
+// name that it does not know, flags that exclude each other, a script that is not there) ends it with 1.
+bool is_refused_by_argparse(const ParsedCommand& parsed);
+
+// Throws a usage Error when Python could not run what was found at the program's path. "-" is standard input.
 void check_script(const LaunchSpec& spec, os::ScriptKind found);
 
 }  // namespace rubato::cli

@@ -60,6 +60,8 @@ std::vector<FlagCase> flag_cases() {
        }},
       {"rdzv-endpoint", "node0:29400", "", [](S s) { return s.endpoint == "node0:29400" && !s.standalone; }},
       {"rdzv-backend", "etcd", "--rdzv-endpoint a:2379 ", [](S s) { return s.backend == Backend::kEtcd; }},
+      {"shutdown-timeout", "90", "", [](S s) { return s.grace == 90s; }},
+      {"numa-binding", "node", "", [](S s) { return notes(s, "not bound"); }},
       {"rdzv-id", "job7", "", [](S s) { return s.run_id == "job7"; }},
       {"rdzv-conf", "join_timeout=7", "", [](S s) { return s.join_timeout == 7s; }},
       {"rdzv-key-file", "/key", "", [](S s) { return s.key_file == "/key"; }},
@@ -91,7 +93,7 @@ std::vector<FlagCase> flag_cases() {
   };
 }
 
-const std::vector<std::string> kRefused = {"duplicate-stdout-filters", "duplicate-stderr-filters", "numa-binding"};
+const std::vector<std::string> kRefused = {"duplicate-stdout-filters", "duplicate-stderr-filters"};
 
 std::string underscored(std::string name) {
   std::replace(name.begin(), name.end(), '-', '_');
@@ -125,7 +127,7 @@ TEST(RunFlags, EveryFlagWorksByNameByUnderscoresAndByVariable) {
     if (!c.value.empty()) {
       EXPECT_TRUE(c.shows(parse(fmt::format("{}--{}={} train.py", c.before, c.name, c.value))));
     }
-    if (c.before.empty() && c.name != "standalone" && c.name != "logs-specs") {  // these two change nothing here
+    if (c.before.empty() && c.name != "logs-specs") {  // it changes nothing here
       EXPECT_FALSE(c.shows(parse("train.py")));
     }
   }
@@ -151,7 +153,7 @@ TEST(RunFlags, DefaultsAreOneWorkerAlone) {
   EXPECT_EQ(spec.program, "train.py");
   EXPECT_EQ(spec.args, (std::vector<std::string>{"--lr", "0.1"}));
   EXPECT_TRUE(spec.standalone);
-  EXPECT_EQ(spec.run_id, "");
+  EXPECT_EQ(spec.run_id, "none");  // as torchrun
   EXPECT_EQ(spec.nproc, 1);
   EXPECT_EQ(spec.master_port, 0);
   EXPECT_EQ(spec.signals, (std::vector<int>{SIGTERM, SIGINT, SIGHUP, SIGQUIT}));
@@ -221,6 +223,55 @@ TEST(RunFlags, AScriptMustBeThere) {
             std::string::npos);
   check_script(parse("-m train"), os::ScriptKind::kMissing);
   check_script(parse("--no-python train"), os::ScriptKind::kMissing);
+}
+
+TEST(RunFlags, TheTimeToEndIsOursThenTorchrunsFlagThenItsVariable) {
+  const Environment variable{{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "600"}};
+  EXPECT_EQ(parse("t.py").grace, 30s);
+  EXPECT_EQ(parse("t.py", variable).grace, 600s);
+  EXPECT_EQ(parse("--shutdown_timeout=120 t.py", variable).grace, 120s);
+  EXPECT_EQ(parse("--grace 2s --shutdown-timeout 120 t.py", variable).grace, 2s);
+  EXPECT_EQ(error_of("--shutdown-timeout -1 t").message, "--shutdown-timeout -1: must be at least 0");
+}
+
+TEST(RunFlags, AValueBehindAnEqualsSignMayHaveSpaces) {
+  const LaunchSpec spec =
+      parse_run({"--role=the one", "--log-dir=/my logs/here", "my script.py", "--x=a b"}, {}, kMachine);
+  EXPECT_EQ(spec.role, "the one");
+  EXPECT_EQ(spec.log_dir, "/my logs/here");
+  EXPECT_EQ(spec.program, "my script.py");
+  EXPECT_EQ(spec.args, std::vector<std::string>{"--x=a b"});
+  // As argparse: a word with a space that is no flag is the program.
+  EXPECT_EQ(parse_run({"-weird name.py"}, {}, kMachine).program, "-weird name.py");
+}
+
+TEST(RunFlags, KnowsWhatTorchrunsParserRefusesItself) {
+  const auto refused = [](const std::vector<std::string>& words) {
+    return is_refused_by_argparse(parse_command(run_table(), words, {}));
+  };
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{},
+                                             {"--max-restarts", "x", "t"},
+                                             {"--node-rank", "1.5", "t"},
+                                             {"--master-port=", "t"},
+                                             {"--start-method", "thread", "t"},
+                                             {"--numa-binding", "near", "t"},
+                                             {"--monitor-interval", "often", "t"}}) {
+    EXPECT_TRUE(refused(words)) << join(words, " ");
+  }
+  for (const char* line : {"--nproc-per-node unknown t", "--nnodes 1:2:3 t", "--no-python --module t", "-r 9 t",
+                           "--rdzv-backend x t", "--max-restarts -1 t", "--local-ranks-filter a t", "t"}) {
+    std::vector<std::string> words;
+    for (const std::string_view word : split(line, ' ')) words.emplace_back(word);
+    EXPECT_FALSE(refused(words)) << line;
+  }
+}
+
+TEST(RunFlags, ADashIsAScriptFromStandardInput) {
+  const LaunchSpec spec = parse("--nproc-per-node 1 - --epochs 3");
+  EXPECT_EQ(spec.program, "-");
+  EXPECT_EQ(spec.args, (std::vector<std::string>{"--epochs", "3"}));
+  check_script(spec, os::ScriptKind::kMissing);
 }
 
 }  // namespace

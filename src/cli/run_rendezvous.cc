@@ -99,17 +99,23 @@ class RendezvousReader {
                               parsed_.find("standalone")->origin, parsed_.find("nnodes")->origin, nodes_text(spec_)),
                   "", "drop --standalone and give --rdzv-endpoint HOST:29400, or drop --nnodes");
     }
-    for (const char* name : {"rdzv-backend", "rdzv-endpoint"}) {
+    for (const char* name : {"rdzv-backend", "rdzv-endpoint", "rdzv-id"}) {
       if (const Given* given = parsed_.find(name)) {
         spec_.notes.push_back(fmt::format("{} has no effect with --standalone", given->origin));
       }
     }
-    alone();
+    spec_.run_id.clear();  // as torchrun: an id of its own
+    spec_.standalone = true;
+    spec_.node_rank = 0;
   }
 
+  // One machine that nobody else can join. With a master's address it is torchrun's static backend: the workers are
+  // told that address as it was given.
   void alone() {
     spec_.standalone = true;
     spec_.node_rank = 0;
+    if (parsed_.has("master-addr")) spec_.backend = Backend::kStatic;
+    join_the_group();
   }
 
   void join_the_group() {
@@ -119,7 +125,11 @@ class RendezvousReader {
   void read_embedded() {
     if (endpoint_ == nullptr && spec_.max_nodes == 1) return alone();
     if (endpoint_ == nullptr) throw nowhere_to_meet();
-    endpoint_of(*endpoint_, endpoint_->values.back(), kRendezvousPort);
+    const Endpoint place = endpoint_of(*endpoint_, endpoint_->values.back(), kRendezvousPort);
+    // "localhost:0" is how torchrun's users ask for any free port: nobody else can know it.
+    if (place.port == 0 && spec_.max_nodes == 1) return alone();
+    if (place.port == 0)
+      throw bad_value(*endpoint_, "several machines cannot meet at port 0", "name the port: HOST:29400");
     spec_.endpoint = endpoint_->values.back();
     join_the_group();
   }

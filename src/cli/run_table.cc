@@ -1,4 +1,4 @@
-// The flags of `rubato run`: torchrun's, then ours. Sources: torch/distributed/run.py of PyTorch 1.13 to 2.11.
+// The flags of `rubato run`: torchrun's, then ours. Sources: torch/distributed/run.py of PyTorch 1.13 to 2.12.
 #include "cli/commands.h"
 
 namespace rubato::cli {
@@ -155,6 +155,13 @@ std::vector<Flag> fault_flags() {
        .group = kFaults,
        .default_text = "0",
        .env = "PET_MAX_RESTARTS"},
+      {.name = "shutdown-timeout",
+       .kind = kValue,
+       .value = "SECONDS",
+       .help = "torchrun's name for --grace",
+       .group = kFaults,
+       .default_text = "$TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30",
+       .env = "PET_SHUTDOWN_TIMEOUT"},
       {.name = "grace",
        .kind = kValue,
        .value = "TIME",
@@ -280,10 +287,11 @@ std::vector<Flag> compatible_flags() {
        .env = "PET_DUPLICATE_STDERR_FILTERS"},
       {.name = "numa-binding",
        .kind = kValue,
-       .value = "MODE",
-       .help = "refused: use --no-python numactl",
+       .value = "node|socket|exclusive|core-complex",
+       .help = "no effect: workers are not bound; see --no-python numactl",
        .group = kCompatible,
-       .env = "PET_NUMA_BINDING"},
+       .env = "PET_NUMA_BINDING",
+       .choices = "node socket exclusive core-complex"},
   };
 }
 

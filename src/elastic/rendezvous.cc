@@ -250,6 +250,15 @@ void Rendezvous::declare_dead(const AgentId& id, bool in_round, Instant now) {
   }
 }
 
+void Rendezvous::stood_still(Instant now) {
+  now_ = now;
+  const bool together = terms_.needs_quorum && missing_.empty() && !spans_machines();
+  for (auto& [id, member] : members_) {
+    member.heard = now;
+    if (together) member.proof = now;
+  }
+}
+
 void Rendezvous::tick(Instant now) {
   now_ = now;
   if (phase_ == Phase::kEnded) return;

@@ -75,6 +75,10 @@ class Rendezvous {
   // The kernel of its machine says that nothing listens at its doorway: it is dead. `in_round` is for agents that this
   // host has never seen (after a takeover).
   void declare_dead(const AgentId& id, bool in_round, Instant now);
+  // This host stood still until now, and heard nobody: their silence counts from now on. That time still counts against
+  // the host's own right to go on, unless all live on one machine: there, whoever went on without it has closed its
+  // connection by now.
+  void stood_still(Instant now);
   void tick(Instant now);
 
   // When tick() has something to do.

@@ -556,5 +556,38 @@ TEST(Phases, HaveNames) {
   EXPECT_EQ(to_string(Phase::kEnded), "ended");
 }
 
+// ---- a host that stood still
+
+MemberInfo on_one_machine(const std::string& name) {
+  MemberInfo member = info(name);
+  member.machine = "machine";
+  member.address = "127.0.0.1";
+  return member;
+}
+
+TEST(AHostThatStoodStill, CallsNobodySilentOnItsOwnMachine) {
+  Group g(terms(2, 2));
+  for (const char* name : {"1", "2"}) EXPECT_EQ(g.machine.join(on_one_machine(name), {}, g.now), std::nullopt);
+  g.ready_all();
+  ASSERT_EQ(g.phase(), Phase::kRunning);
+  g.now += 10s;
+  g.machine.stood_still(g.now);
+  g.machine.tick(g.now);
+  EXPECT_EQ(g.phase(), Phase::kRunning) << g.reason();
+  g.mute = {"2"};
+  g.pass(3s);
+  EXPECT_EQ(g.phase(), Phase::kGathering) << "who is silent from then on is lost";
+}
+
+TEST(AHostThatStoodStill, StopsWhenOthersElsewhereMayHaveGoneOn) {
+  Group g(terms(2, 2));
+  g.run({"1", "2"});
+  g.now += 10s;
+  g.machine.stood_still(g.now);
+  g.machine.tick(g.now);
+  EXPECT_EQ(g.phase(), Phase::kGathering);
+  EXPECT_TRUE(g.machine.has(id("2"))) << "but it has not lost them";
+}
+
 }  // namespace
 }  // namespace rubato::elastic

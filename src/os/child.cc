@@ -47,6 +47,8 @@ ChildProcess::ChildProcess(Runtime& runtime, std::shared_ptr<Family> family, Sta
     : family_(std::move(family)),
       pid_(start.pid),
       warm_(start.warm),
+      own_group_(start.own_group),
+      leaves_daemons_(start.leaves_daemons),
       tokens_(std::move(start.tokens)),
       pidfd_(runtime.io()),
       loop_(runtime),
@@ -75,7 +77,7 @@ ChildProcess::~ChildProcess() {
   let_go(out_);
   let_go(err_);
   if (status_) return;
-  ::kill(-pid_, SIGKILL);
+  ::kill(target(), SIGKILL);
   family_->leave(pid_);
   reap_within(pid_, kKillPatience);
   family_->sweep();
@@ -83,7 +85,9 @@ ChildProcess::~ChildProcess() {
 
 void ChildProcess::signal_group(int signal) {
   if (signal == 0) look_for_end();
-  if (!status_) ::kill(-pid_, signal);
+  if (status_) return;
+  if (signal != 0) signalled_ = true;
+  ::kill(target(), signal);
 }
 
 Task<ExitStatus> ChildProcess::wait() {
@@ -156,8 +160,14 @@ void ChildProcess::look_for_end() {
   }
   if (info.si_pid != pid_) return;
   // The zombie still holds the group's number: until it is reaped nobody else can have it.
-  ::kill(-pid_, SIGKILL);
+  const bool leaves = leaves_daemons_ && !signalled_ && to_status(info).ok();
+  if (!leaves) ::kill(target(), SIGKILL);
   family_->leave(pid_);
+  if (leaves) {
+    family_->let_live(tokens_);
+  } else if (leaves_daemons_) {
+    family_->take_back();  // the whole has not ended well
+  }
   ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG);
   ended(to_status(info));
 }

@@ -24,6 +24,8 @@ class ChildProcess final : public Process {
     pid_t pid = -1;
     bool warm = false;
     std::vector<std::string> tokens;  // process tokens that mark a descendant as belonging to this spawn
+    bool own_group = true;            // it leads a process group
+    bool leaves_daemons = false;      // see RealProcesses::leave_daemons()
     Fd in, out, err;                  // our ends of its pipes, non-blocking; empty: none
     Fd out_keep, err_keep;  // where what comes through them is kept; empty: nowhere. The guard has them already
   };
@@ -53,6 +55,7 @@ class ChildProcess final : public Process {
     uint64_t kept = 0;  // bytes in it
   };
 
+  int target() const { return own_group_ ? -pid_ : pid_; }  // of kill()
   void watch_end();
   void ended(const ExitStatus& status);
   void open(Stream& stream, Fd pipe, Fd keep);
@@ -71,6 +74,9 @@ class ChildProcess final : public Process {
   std::shared_ptr<Family> family_;
   const pid_t pid_;
   const bool warm_;
+  const bool own_group_;
+  const bool leaves_daemons_;
+  bool signalled_ = false;  // by us
   const std::vector<std::string> tokens_;
   std::optional<ExitStatus> status_;
   boost::asio::posix::stream_descriptor pidfd_;

@@ -177,7 +177,7 @@ struct Prepared {
 
 [[noreturn]] __attribute__((noinline)) void run_child(const Prepared& prepared) {
   const ExecPlan& plan = *prepared.plan;
-  ::setpgid(0, 0);
+  if (plan.own_group) ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != prepared.parent) ::_exit(127);  // the parent died before the death signal was set
   default_signals();

@@ -30,14 +30,15 @@ struct ExecPlan {
   std::string cwd;
   int in = -1, out = -1, err = -1;  // -1: inherit
   int control = -1;                 // becomes descriptor 3; -1: none
+  bool own_group = true;            // false: it stays in our process group, and so with our terminal
 };
 
 // The descriptors in an ExecPlan must be above kChildFds, so that moving one never overwrites another.
 constexpr int kChildFds = 4;
 
-// The child leads its own process group, dies with the calling thread, has default signals, and holds no descriptor
-// but those of the plan. Returns when it runs its program; an Error says why it cannot.
-// Call it on the thread that lives as long as the process: the death signal follows the thread.
+// The child leads its own process group (unless the plan says otherwise), dies with the calling thread, has default
+// signals, and holds no descriptor but those of the plan. Returns when it runs its program; an Error says why it
+// cannot. Call it on the thread that lives as long as the process: the death signal follows the thread.
 pid_t fork_exec(const ExecPlan& plan);
 
 // As many open files as we may have: a head has a connection to each node. What we start has the limit that we were

@@ -6,6 +6,8 @@
 #include <sys/random.h>
 #include <sys/wait.h>
 
+#include <algorithm>
+
 #include "os/child.h"
 #include "os/proc_scan.h"
 #include "os/runtime.h"
@@ -33,6 +35,13 @@ Family::Family(Runtime& runtime) : token_(random_token()), guard_(runtime, token
 
 Family::~Family() {
   alive_.reset();
+  sweep();
+  if (!let_live_.empty() && owned_.empty()) guard_.dismiss();
+}
+
+void Family::take_back() {
+  if (let_live_.empty()) return;
+  let_live_.clear();
   sweep();
 }
 
@@ -65,11 +74,13 @@ void Family::watch_deaths() {
   });
 }
 
-bool Family::spawn_is_alive(pid_t adopted) const {
+bool Family::may_live(pid_t adopted) const {
+  const auto came_from = [&](const std::string& token) {
+    return environ_has(adopted, fmt::format("{}={}", kProcessToken, token));
+  };
+  if (std::ranges::any_of(let_live_, came_from)) return true;
   for (const auto& [pid, child] : owned_) {
-    for (const std::string& token : child->tokens()) {
-      if (environ_has(adopted, fmt::format("{}={}", kProcessToken, token))) return true;
-    }
+    if (std::ranges::any_of(child->tokens(), came_from)) return true;
   }
   return false;
 }
@@ -79,7 +90,7 @@ void Family::sweep() {
   for (const pid_t pid : own_children()) {
     if (owned_.contains(pid) || pid == guard_.pid()) continue;
     if (::waitpid(pid, nullptr, WNOHANG) != 0) continue;
-    if (environ_has(pid, ours) && !spawn_is_alive(pid)) ::kill(pid, SIGKILL);
+    if (environ_has(pid, ours) && !may_live(pid)) ::kill(pid, SIGKILL);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <boost/asio/signal_set.hpp>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,15 +43,20 @@ class Family {
   // Kills and reaps adopted processes whose spawn is over.
   void sweep();
 
+  // What these spawns left behind may live, also after us, unless it is taken back before.
+  void let_live(const std::vector<std::string>& tokens) { let_live_.insert(tokens.begin(), tokens.end()); }
+  void take_back();
+
   pid_t guard_pid() const { return guard_.pid(); }
 
  private:
   void watch_deaths();
-  bool spawn_is_alive(pid_t adopted) const;
+  bool may_live(pid_t adopted) const;
 
   std::string token_;
   Guard guard_;
   std::map<pid_t, ChildProcess*> owned_;
+  std::set<std::string> let_live_;  // process tokens
   uint64_t spawns_ = 0;
   boost::asio::signal_set deaths_;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);

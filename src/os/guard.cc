@@ -198,6 +198,13 @@ Guard::~Guard() {
   if (pid_ > 0) reap_within(pid_, kPatience);
 }
 
+void Guard::dismiss() {
+  if (pid_ <= 0) return;
+  alive_.reset();
+  ::kill(pid_, SIGKILL);
+  reap_within(std::exchange(pid_, -1), kPatience);
+}
+
 void Guard::start() {
   pid_ = -1;
   int ends[2];

@@ -40,6 +40,9 @@ class Guard {
   void keep(int pipe, int file);
   void let_go(int pipe);
 
+  // It ends at once and kills nobody: what is left may live.
+  void dismiss();
+
   pid_t pid() const { return pid_; }
 
  private:

@@ -1,5 +1,7 @@
 #include "os/processes.h"
 
+#include <unistd.h>
+
 #include "os/child.h"
 #include "os/exec.h"
 
@@ -35,8 +37,16 @@ class GivenToGuard {
 
 RealProcesses::RealProcesses(Runtime& runtime) : runtime_(runtime), family_(std::make_shared<Family>(runtime)) {}
 
+bool has_terminal() { return ::isatty(STDIN_FILENO) && ::tcgetpgrp(STDIN_FILENO) == ::getpgrp(); }
+
+void RealProcesses::leave_daemons() { leaves_daemons_ = true; }
+
 std::unique_ptr<Process> RealProcesses::spawn(const SpawnSpec& spec) {
+  // Who ended well before left something: if there is more to run, that was no success.
+  family_->take_back();
   Stdio stdio = open_stdio(spec.in, spec.out, spec.err);
+  const bool with_terminal = shares_terminal_ && spec.in == InputSource::kInherit && has_terminal();
+  if (with_terminal) stdio.in.reset();
   GivenToGuard given(*family_, stdio);
   if (spec.warm && zygote_) {
     std::unique_ptr<Process> worker = spawn_warm(spec, stdio);
@@ -50,7 +60,10 @@ std::unique_ptr<Process> RealProcesses::spawn(const SpawnSpec& spec) {
   plan.in = stdio.in.get();
   plan.out = stdio.out.get();
   plan.err = stdio.err.get();
+  plan.own_group = !with_terminal;
   ChildProcess::Start start{.pid = fork_exec(plan), .warm = false, .tokens = {token}};
+  start.own_group = plan.own_group;
+  start.leaves_daemons = leaves_daemons_;
   start.in = std::move(stdio.in_writer);
   start.out = std::move(stdio.out_reader);
   start.err = std::move(stdio.err_reader);
@@ -69,6 +82,7 @@ std::unique_ptr<Process> RealProcesses::spawn_warm(const SpawnSpec& spec, Stdio&
   if (!worker) return nullptr;
   // A descendant that never execs shows the environment of the interpreter it was forked from.
   ChildProcess::Start start{.pid = worker->pid, .warm = true, .tokens = {token, zygote_->token()}};
+  start.leaves_daemons = leaves_daemons_;
   start.in = std::move(stdio.in_writer);
   start.out = std::move(stdio.out_reader);
   start.err = std::move(stdio.err_reader);

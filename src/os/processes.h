@@ -15,9 +15,20 @@
 
 namespace rubato::os {
 
+// Our standard input is a terminal, and this process is in its foreground: it may read.
+bool has_terminal();
+
 class RealProcesses final : public Processes {
  public:
   explicit RealProcesses(Runtime& runtime);
+
+  // Processes with InputSource::kInherit share our terminal from now on: they stay in our process group, so that they
+  // may read from it, and Ctrl-C and Ctrl-Z reach them as they reach us. For one process at a time; not for warm ones.
+  void share_terminal() { shares_terminal_ = true; }
+
+  // What a process that ended well, without a signal from us, has started and left behind goes on, and is not ended
+  // with us either. What others left is ended as ever.
+  void leave_daemons();
 
   std::unique_ptr<Process> spawn(const SpawnSpec& spec) override;
   void prewarm(const PrewarmSpec& spec, std::function<void(std::string)> on_state) override;
@@ -29,6 +40,8 @@ class RealProcesses final : public Processes {
   std::unique_ptr<Process> spawn_warm(const SpawnSpec& spec, Stdio& stdio);  // null: not possible now
 
   Runtime& runtime_;
+  bool shares_terminal_ = false;
+  bool leaves_daemons_ = false;
   std::shared_ptr<Family> family_;
   std::unique_ptr<Zygote> zygote_;
 };

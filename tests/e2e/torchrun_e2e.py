@@ -1,0 +1,258 @@
+"""Where a torchrun user would stumble: what torchrun does beside its flags and its workers' environment."""
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import harness
+from harness import PYTHON, RUBATO, SCRIPTS, STEPS, TORCHRUN, TORCHRUN_STREAMS, free_port, wait_until
+from terminal import Terminal
+
+ENV_DUMP = SCRIPTS / "env_dump.py"
+
+
+class Torchrun(harness.Case):
+    def script(self, text, name="script.py"):
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def code_of(self, *args, stdin=subprocess.DEVNULL, env=None):
+        """How `rubato run` ends, and what it says."""
+        done = subprocess.run([RUBATO, "run", *map(str, args)], env=self.environment(**(env or {})), cwd=self.folder,
+                              stdin=stdin, capture_output=True, text=True, timeout=harness.WAIT, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def dumps(self, argv, *args, count=1, env=None):
+        dump = self.folder / f"dump{len(os.listdir(self.folder))}"
+        dump.mkdir()
+        done = subprocess.run([*argv, *map(str, args)], env=self.environment(DUMP=str(dump), **(env or {})),
+                              cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=harness.WAIT, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [json.loads((dump / f"{rank}.json").read_text()) for rank in range(count)]
+
+    def both(self, *args, **options):
+        return (self.dumps([*TORCHRUN, *TORCHRUN_STREAMS], *args, **options),
+                self.dumps([RUBATO, "run"], *args, **options))
+
+    # What is typed.
+
+    def test_macros_and_spaces(self):
+        args = ["--standalone", "--role=the one", ENV_DUMP, "$local_rank", "${local_rank}", "$$", "$$local_rank",
+                "$local_rank_x", "${other}", "$", "a b", "--x=c d", "$LOCAL_RANK"]
+        (theirs,), (ours,) = self.both(*args)
+        self.assertEqual(theirs["argv"], ours["argv"])
+        self.assertEqual(ours["env"]["ROLE_NAME"], "the one")
+
+    def test_one_node_keeps_the_master_address(self):
+        args = ["--nnodes=1", "--node_rank=0", "--master_addr=localhost", f"--master_port={free_port()}", ENV_DUMP]
+        (theirs,), (ours,) = self.both(*args)
+        for name in ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"):
+            self.assertEqual(theirs["env"][name], ours["env"][name], name)
+        self.assertEqual(ours["env"]["MASTER_ADDR"], "localhost")
+
+    def test_standalone_has_an_id_of_its_own(self):
+        (ours,) = self.dumps([RUBATO, "run"], "--standalone", "--rdzv-id", "mine", ENV_DUMP)
+        self.assertNotIn(ours["env"]["TORCHELASTIC_RUN_ID"], ("mine", "none", ""))
+
+    def test_any_free_port(self):
+        (ours,) = self.dumps([RUBATO, "run"], "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--nnodes=1",
+                             ENV_DUMP)
+        self.assertEqual(ours["env"]["WORLD_SIZE"], "1")
+
+    def test_rdzv_conf_as_torchs_own_tests_write_it(self):
+        (ours,) = self.dumps([RUBATO, "run"], "--nnodes=1:2", "--rdzv-backend=c10d",
+                             f"--rdzv-endpoint=localhost:{free_port()}",
+                             "--rdzv-conf='join_timeout=5,last_call_timeout=1,timeout=5'", "--rdzv-id=7",
+                             "--monitor-interval=1", "--start-method=spawn", ENV_DUMP)
+        self.assertEqual(ours["env"]["WORLD_SIZE"], "1")
+        code, _, err = self.code_of("--standalone", "--rdzv-conf", "no_such_key=1", "--no-python", "true")
+        self.assertEqual((code, "no_such_key has no effect" in err), (0, True), err)
+
+    def test_a_script_from_standard_input(self):
+        text = self.script("import sys; print('from stdin', sys.argv)\n")
+        with open(text) as stdin:
+            code, out, err = self.code_of("--standalone", "-", "--epochs", "3", stdin=stdin)
+        self.assertEqual((code, out), (0, "from stdin ['-', '--epochs', '3']\n"), err)
+
+    def test_exit_codes_are_torchruns(self):
+        for args, code in (
+                (["--nproc-per-node=unknown", "--no-python", "true"], 1),
+                (["--nnodes=1:2:3", "--no-python", "true"], 1),
+                (["--nnodes=0", "--no-python", "true"], 1),
+                (["--no-python", "--module", "true"], 1),
+                (["--max-restarts=-1", "--no-python", "true"], 1),
+                (["--local-ranks-filter=x", "--no-python", "true"], 1),
+                (["--logs-specs=DOESNOT_EXIST", "--no-python", "true"], 1),
+                (["--rdzv-backend=none-such", "--no-python", "true"], 1),
+                (["--rdzv-conf=novalue", "--no-python", "true"], 1),
+                (["--redirects=7", "--no-python", "true"], 1),
+                (["--standalone", "no_such_script.py"], 1),
+                (["--standalone", "--no-python", "no_such_program"], 1),
+                (["--standalone", "--log-dir", STEPS, "--no-python", "true"], 1),
+                (["--max-restarts=x", "--no-python", "true"], 2),
+                (["--start-method=thread", "--no-python", "true"], 2),
+                (["--no-such-flag", "x.py"], 2),
+                (["--nnodes=1"], 2)):
+            found, _, err = self.code_of(*args)
+            self.assertEqual(found, code, f"{args}\n{err}")
+
+    def test_torchruns_own_exit_codes(self):
+        """The table above is what Debian's torchrun does, as far as it has these flags."""
+        for args, code in ((["--nproc_per_node=unknown", "--no_python", "true"], 1),
+                           (["--no_python", "--module", "true"], 1), (["--max_restarts=x", "true"], 2)):
+            done = subprocess.run([*TORCHRUN, *TORCHRUN_STREAMS, *args], env=self.environment(), cwd=self.folder,
+                                  capture_output=True, text=True, timeout=harness.WAIT, check=False)
+            self.assertEqual(done.returncode, code, done.stderr)
+
+    def test_flags_of_newer_versions(self):
+        code, out, err = self.code_of("--standalone", "--shutdown-timeout=60", "--numa-binding=node",
+                                      "--signals-to-handle=SIGTERM,SIGINT", "--virtual-local-rank",
+                                      "--event-log-handler=null", "--duplicate-stdout-filters=",
+                                      "--no-python", "sh", "-c", "echo $LOCAL_RANK $CUDA_VISIBLE_DEVICES")
+        self.assertEqual((code, out), (0, "0 0\n"), err)
+
+    def test_shutdown_timeout_is_the_grace(self):
+        for flags, env in ((["--shutdown-timeout", 1], {}), ([], {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "1"}),
+                           ([], {"PET_SHUTDOWN_TIMEOUT": "1"})):
+            (self.folder / "ready.0").unlink(missing_ok=True)
+            agent = self.agent("--standalone", *flags, SCRIPTS / "on_signal.py", self.folder, "ignore", env=env)
+            wait_until(lambda: (self.folder / "ready.0").exists(), agent.story)
+            agent.signal(signal.SIGTERM)
+            self.assertEqual(agent.finish(timeout=25), -signal.SIGTERM, agent.story())
+            self.assertEqual({line["signal"] for line in agent.events("exit")}, {signal.SIGKILL})
+
+    # What is written.
+
+    def test_log_line_prefix_template(self):
+        code, out, err = self.code_of("--standalone", "--nproc-per-node=2", "--redirect=3", "--tee=3", "--role=r",
+                                      "--no-python", "sh", "-c", "echo creating $RANK",
+                                      env={"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE":
+                                           "[$role_name-rank${rank}/$local_rank $$ $x]: "})
+        self.assertEqual(code, 0, err)
+        self.assertEqual(sorted(out.splitlines()),
+                         [f"[r-rank{n}/{n} $ $x]: creating {n}" for n in range(2)])
+
+    def test_a_progress_bar_is_shown_as_it_goes(self):
+        script = self.script("import os, sys, time\n"
+                             "for n in (10, 20, 30):\n"
+                             "    sys.stderr.write(f'\\r{n}%'); sys.stderr.flush()\n"
+                             "while not os.path.exists(sys.argv[1]): time.sleep(0.01)\n"
+                             "sys.stderr.write('\\rdone\\n')\n")
+        agent = self.agent("--standalone", "--tee", "3", script, self.folder / "finish")
+        wait_until(lambda: "[default0]:30%" in agent.stderr, agent.story)
+        self.finish([agent])
+        self.assertEqual([line for line in agent.stderr.splitlines() if line.startswith("[default0]:")],
+                         ["[default0]:10%", "[default0]:20%", "[default0]:30%", "[default0]:done"])
+
+    def test_no_log_files(self):
+        for flags in (["--tee=3"], ["--redirects=3"], []):
+            code, out, err = self.code_of("--standalone", "--log-dir=/dev/null", *flags, "--no-python", "sh", "-c",
+                                          "echo out; echo \"[$TORCHELASTIC_ERROR_FILE]\"")
+            self.assertEqual((code, out), (0, "out\n[]\n"), err)
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def error_file(self, *args, env=None):
+        path = self.folder / "launcher_error.json"
+        path.unlink(missing_ok=True)
+        code, _, err = self.code_of("--standalone", *args, env={"TORCHELASTIC_ERROR_FILE": str(path)} | (env or {}))
+        return code, json.loads(path.read_text()) if path.exists() else None, err
+
+    def test_the_launchers_own_error_file(self):
+        script = self.script("import os\n"
+                             "from torch.distributed.elastic.multiprocessing.errors import record\n"
+                             "@record\ndef main():\n    raise KeyError('no such layer')\nmain()\n")
+        code, ours, err = self.error_file(script)
+        self.assertEqual(code, 1, err)
+        path = self.folder / "theirs.json"
+        done = subprocess.run([*TORCHRUN, *TORCHRUN_STREAMS, "--standalone", str(script)], cwd=self.folder,
+                              env=self.environment(TORCHELASTIC_ERROR_FILE=str(path)), capture_output=True,
+                              timeout=harness.WAIT, check=False)
+        self.assertEqual(done.returncode, 1)
+        theirs = json.loads(path.read_text())
+        for document in (ours, theirs):
+            del document["message"]["extraInfo"]["timestamp"]
+        self.assertEqual(ours, theirs)
+        self.assertEqual(ours["message"]["errorCode"], 1)
+
+    def test_error_file_of_a_killed_worker(self):
+        code, document, err = self.error_file("--no-python", "sh", "-c", "kill -9 $$$$")
+        self.assertEqual((code, document["message"]["errorCode"]), (1, -9), err)
+        code, document, err = self.error_file("--no-python", "true")
+        self.assertEqual((code, document), (0, None), err)
+
+    # What a worker may do.
+
+    def test_a_worker_asks_its_person(self):
+        script = self.script("name = input('name? ')\nprint('hello', name)\nbreakpoint()\nprint('after', name)\n")
+        with Terminal([RUBATO, "run", "--standalone", str(script)], self.environment(), self.folder) as screen:
+            screen.expect(r"name\? ")
+            screen.type("bach\r")
+            screen.expect("hello bach")
+            screen.expect(r"\(Pdb\)")
+            screen.type("p name.upper()\r")
+            screen.expect("'BACH'")
+            screen.type("c\r")
+            screen.expect("after bach")
+            self.assertEqual(screen.end(), 0)
+
+    def test_ctrl_c_at_a_terminal(self):
+        script = self.script("print('up'); input()\n")
+        with Terminal([RUBATO, "run", "--standalone", "--max-restarts=3", str(script)], self.environment(),
+                      self.folder) as screen:
+            screen.expect("up")
+            screen.interrupt()
+            self.assertEqual(screen.end(), -signal.SIGINT)
+
+    def test_several_workers_have_no_terminal(self):
+        script = self.script("import sys; print('read', repr(sys.stdin.read()))\n")
+        with Terminal([RUBATO, "run", "--standalone", "--nproc-per-node=2", str(script)], self.environment(),
+                      self.folder) as screen:
+            screen.expect("read ''")
+            self.assertEqual(screen.end(), 0)
+
+    def test_daemons_of_a_successful_worker_live_on(self):
+        script = self.script("import subprocess, sys\n"
+                             "one = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+                             "two = subprocess.Popen(['sleep', '600'])\n"
+                             "open(sys.argv[1], 'w').write(f'{one.pid} {two.pid}')\n"
+                             "sys.exit(int(sys.argv[2]))\n")
+        code, _, err = self.code_of("--standalone", script, self.folder / "pids", 0)
+        self.assertEqual(code, 0, err)
+        pids = [int(pid) for pid in (self.folder / "pids").read_text().split()]
+        time.sleep(0.5)  # whoever would kill them has done so
+        for pid in pids:
+            self.assertEqual(Path(f"/proc/{pid}/comm").read_text(), "sleep\n")
+            os.kill(pid, signal.SIGKILL)
+        code, _, err = self.code_of("--standalone", script, self.folder / "pids", 3)
+        self.assertEqual(code, 1, err)
+        for pid in (self.folder / "pids").read_text().split():
+            self.assert_gone(int(pid))
+
+    def test_the_watchdog_of_file_timers(self):
+        """torch.distributed.elastic.timer: a worker that does not release its timer in time is killed."""
+        script = self.script("import os, sys, time\n"
+                             "import torch.distributed.elastic.timer as timer\n"
+                             "timer.configure(timer.FileTimerClient(os.environ['TORCHELASTIC_TIMER_FILE']))\n"
+                             "with timer.expires(after=60, scope='fast'):\n    print('fast', flush=True)\n"
+                             "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '1': sys.exit(0)\n"
+                             "with timer.expires(after=1, scope='slow'):\n    time.sleep(600)\n")
+        agent = self.agent("--standalone", "--max-restarts=1", script, env={"TORCHELASTIC_ENABLE_FILE_TIMER": "1"})
+        self.assertEqual(agent.finish(), 0, agent.story())
+        self.assertEqual([line["signal"] for line in agent.events("exit")], [signal.SIGKILL, 0])
+        self.assertEqual([line["scope"] for line in agent.events("timer_expired")], ["slow"])
+
+    def test_the_watchdogs_pipe_has_the_name_that_was_given(self):
+        pipe = self.folder / "timers"
+        code, out, err = self.code_of("--standalone", "--no-python", "sh", "-c", "ls -l $TORCHELASTIC_TIMER_FILE",
+                                      env={"TORCHELASTIC_ENABLE_FILE_TIMER": "1",
+                                           "TORCHELASTIC_TIMER_FILE": str(pipe)})
+        self.assertEqual((code, out[:10]), (0, "prw-------"), err)
+        self.assertFalse(pipe.exists())
+
+
+if __name__ == "__main__":
+    harness.main()
