@@ -400,7 +400,7 @@ class Bench {
 
 Task<int> measure(cli::DaemonWorld& daemon, std::string folder) {
   const std::unique_ptr<os::SqliteJournal> journal =
-      co_await os::SqliteJournal::open(daemon.runtime, folder + "/journal.db");
+      co_await os::SqliteJournal::open(daemon.runtime, folder + "/journal.db", folder + "/journal.note");
   Bench bench(daemon, *journal, folder);
   const json result = co_await bench.run(*journal);
   puts(result.dump(1).c_str());

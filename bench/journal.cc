@@ -22,7 +22,8 @@ Task<void> append_until(Journal& journal, Runtime& runtime, Instant end, uint64_
 }
 
 Task<int> measure(Runtime& runtime, std::string folder, int appenders, Duration span) {
-  const std::unique_ptr<SqliteJournal> journal = co_await SqliteJournal::open(runtime, folder + "/journal.db");
+  const std::unique_ptr<SqliteJournal> journal =
+      co_await SqliteJournal::open(runtime, folder + "/journal.db", folder + "/journal.note");
   uint64_t appended = 0;
   const Instant begin = runtime.now();
   Scope scope(runtime);

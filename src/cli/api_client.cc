@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "cli/document.h"
+#include "cli/head_command.h"
 #include "cli/remote_place.h"
 #include "cli/values.h"
 #include "core/scope.h"
@@ -277,6 +278,13 @@ class ApiClient final : public Api {
     if (!dead)
       return Error(error.code, fmt::format("the head of '{}' does not answer: {}", place_.name, error.message),
                    error.where, tunnel_ ? error.hint : "look at " + place_.head_folder() + "/daemon.log");
+    os::RealFiles files;
+    if (const auto end = read_head_end(files, place_.folder)) {
+      return Error(
+          ErrorCode::kUnavailable,
+          fmt::format("the head of '{}' has ended (its agents and workers may go on): {}", place_.name, end->message),
+          place_.head_folder() + "/daemon.log", end->hint);
+    }
     return Error(ErrorCode::kUnavailable,
                  fmt::format("the head of '{}' is not running (its agents and workers may be)", place_.name), "",
                  "restart it with: rubato up" + (place_.name == "local" ? "" : " --cluster " + place_.name));

@@ -133,7 +133,10 @@ int do_daemon(const std::function<int(const std::string&)>& body, const ParsedCo
   CHECK(body);
   return body(dir);
 }
-int do_head(const ParsedCommand& parsed, const Shell& shell) { return do_daemon(shell.head, parsed); }
+int do_head(const ParsedCommand& parsed, const Shell& shell) {
+  const bool accept_loss = parsed.has("accept-journal-loss");
+  return do_daemon([&](const std::string& dir) { return shell.head(dir, accept_loss); }, parsed);
+}
 int do_agent(const ParsedCommand& parsed, const Shell& shell) {
   return do_daemon(parsed.has("deliver") ? shell.deliver : shell.agent, parsed);
 }
@@ -151,10 +154,12 @@ Body body_of(const Command& command) {
       {&head_table(), do_head},
       {&agent_table(), do_agent},
       {&daemon_table(), daemon_command},
+      {&while_heard_table(), while_heard_command},
       {&up_table(), up_command},
       {&down_table(), down_command},
       {&status_table(), status_command},
       {&exec_table(), exec_command},
+      {&connect_table(), connect_command},
       {&attach_table(), attach_command},
       {&rsync_up_table(), rsync_up_command},
       {&rsync_down_table(), rsync_down_command},

@@ -40,6 +40,8 @@ const Command& up_table() {
                  .value = "ADDRESS",
                  .help = "serve the API at this address of this machine, with TLS off loopback",
                  .default_text = "127.0.0.1, for this machine only"},
+                {.name = "accept-journal-loss",
+                 .help = "go on without the records that a damaged journal lacks; it is kept aside"},
                 {.name = "timeout",
                  .kind = kTaken,
                  .value = "TIME",
@@ -199,7 +201,8 @@ const Command& head_table() {
   static const Command table{.name = "head",
                              .summary = "be the head of a cluster (started by 'rubato up')",
                              .usage = "rubato head --dir DIR",
-                             .flags = {{.name = "dir", .kind = kTaken, .value = "DIR", .help = "the cluster's folder"}},
+                             .flags = {{.name = "dir", .kind = kTaken, .value = "DIR", .help = "the cluster's folder"},
+                                       {.name = "accept-journal-loss", .help = "as of rubato up"}},
                              .hidden = true};
   return table;
 }

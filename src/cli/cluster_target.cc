@@ -119,14 +119,6 @@ ClusterText changed(const ClusterText& before, const std::string& path, const st
   return after;
 }
 
-void throw_first_error(const ClusterFile& file) {
-  for (const Severity severity : {Severity::kError, Severity::kUnfilled}) {
-    for (const rubato::Finding& one : file.findings) {
-      if (one.severity == severity) throw Error(ErrorCode::kUsage, one.message, one.where, one.hint);
-    }
-  }
-}
-
 // The types whose limits a flag means: all but the head's.
 std::vector<std::string> worker_types(const ClusterFile& file) {
   std::vector<std::string> out;
@@ -148,6 +140,14 @@ ClusterText with_shells(ClusterText text, const ParsedCommand& parsed) {
 }
 
 }  // namespace
+
+void throw_first_error(const ClusterFile& file) {
+  for (const Severity severity : {Severity::kError, Severity::kUnfilled}) {
+    for (const rubato::Finding& one : file.findings) {
+      if (one.severity == severity) throw Error(ErrorCode::kUsage, one.message, one.where, one.hint);
+    }
+  }
+}
 
 std::string ClusterTarget::words() const { return typed && text ? text->path : place.name; }
 
@@ -201,11 +201,16 @@ std::string take_cluster_word(const ParsedCommand& parsed, std::vector<std::stri
 }
 
 void require_up(const ClusterTarget& target, bool can_start) {
+  if (target.known || target.head_here) return;
   const bool elsewhere = target.text && !target.text->file.provider.this_machine();
-  if (target.known || target.head_here || (target.here() && !elsewhere)) return;
-  throw Error(ErrorCode::kNotFound, fmt::format("'{}' is not up", target.place.name), "",
-              fmt::format("start it with: rubato up {}{}", target.typed ? "" : "--cluster ", target.words()) +
-                  (can_start ? ", or add --start" : ""));
+  std::string hint = fmt::format("start it with: rubato up {}{}", target.typed ? "" : "--cluster ", target.words());
+  if (can_start) hint += ", or add --start";
+  if (elsewhere && target.typed) {
+    hint += fmt::format("; if it runs, started from another machine: rubato connect {}", target.words());
+  }
+  throw Error(ErrorCode::kNotFound,
+              fmt::format("'{}' is not up{}", target.place.name, elsewhere ? ", as far as this machine knows" : ""), "",
+              hint);
 }
 
 std::optional<provider::ContainerSpec> container_asked(const ParsedCommand& parsed, const ClusterTarget& target,

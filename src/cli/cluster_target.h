@@ -37,6 +37,9 @@ ClusterText read_cluster_text(Files& files, const std::string& path);
 // With -n/--cluster-name, --min-workers and --max-workers put into the text, which is what the head's journal keeps.
 ClusterText with_overrides(ClusterText text, const ParsedCommand& parsed);
 
+// Throws what is wrong with the file, if something is.
+void throw_first_error(const ClusterFile& file);
+
 // The same with no worker that must always be there.
 ClusterText without_min_workers(ClusterText text);
 
@@ -47,7 +50,7 @@ ClusterTarget find_cluster(const ParsedCommand& parsed, const Shell& shell, cons
 ClusterTarget known_cluster(const ParsedCommand& parsed, const Shell& shell, const std::string& word,
                             const ClusterPlace& place);
 
-// Throws kNotFound, with the words to start it, for a cluster of other machines that was not started from here.
+// Throws kNotFound, with what to do, for a cluster that nobody has started, or connected to, from here.
 void require_up(const ClusterTarget& target, bool can_start);
 
 // The container that --run-env means, on the head or on a node of `worker_type`; nullopt: the machine itself.

@@ -90,6 +90,7 @@ const std::vector<const Command*>& all_commands() {
                                                     &request_table(),
                                                     &audit_table(),
                                                     &exec_table(),
+                                                    &connect_table(),
                                                     &attach_table(),
                                                     &rsync_up_table(),
                                                     &rsync_down_table(),
@@ -112,7 +113,8 @@ const std::vector<const Command*>& all_commands() {
                                                     &docs_table(),
                                                     &head_table(),
                                                     &agent_table(),
-                                                    &daemon_table()};
+                                                    &daemon_table(),
+                                                    &while_heard_table()};
   return commands;
 }
 

@@ -22,6 +22,8 @@ const Command& audit_table();
 
 const Command& exec_table();
 const Command& attach_table();
+const Command& connect_table();
+const Command& while_heard_table();
 const Command& rsync_up_table();
 const Command& rsync_down_table();
 const Command& get_head_ip_table();

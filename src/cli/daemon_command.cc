@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "os/daemons.h"
 #include "os/runtime.h"
+#include "os/while_heard.h"
 
 namespace rubato::cli {
 
@@ -19,6 +20,7 @@ namespace {
 
 constexpr Duration kGrace = 45s;  // an agent's workers have theirs inside of it
 constexpr Duration kKillMax = 10s;
+constexpr Duration kHeardGrace = 5s;
 constexpr Duration kLook = 10ms;
 
 Task<int> gone_within(os::Runtime& runtime, os::RealDaemons& daemons, std::string folder, Duration patience) {
@@ -66,6 +68,23 @@ const Command& daemon_table() {
                  .default_text = "45s"}},
       .hidden = true};
   return table;
+}
+
+const Command& while_heard_table() {
+  static const Command table{
+      .name = "while-heard",
+      .summary = "run a command until nobody reads its output any more (used by 'rubato exec' over SSH)",
+      .usage = "rubato while-heard COMMAND [ARGUMENT...]",
+      .positional = {.name = "COMMAND...", .help = "the program and its arguments", .remainder = true},
+      .flags = {},
+      .hidden = true};
+  return table;
+}
+
+int while_heard_command(const ParsedCommand& parsed, const Shell&) {
+  if (parsed.positionals.empty()) throw Error(ErrorCode::kUsage, "the command is missing");
+  const ExitStatus status = os::run_while_heard(parsed.positionals, kHeardGrace);
+  return status.signal != 0 ? 128 + status.signal : status.code;
 }
 
 int daemon_command(const ParsedCommand& parsed, const Shell& shell) {

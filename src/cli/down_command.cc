@@ -17,6 +17,7 @@
 #include "cli/values.h"
 #include "core/text.h"
 #include "os/files.h"
+#include "provider/node_scripts.h"
 
 namespace rubato::cli {
 namespace {
@@ -85,7 +86,8 @@ class Downer {
     tools_->files().remove_tree(place_.head_file());
     const std::string store = store_elsewhere();
     if (purge) tools_->files().remove_tree(place_.folder);
-    shell_.err(fmt::format("'{}' is down; {}\n", place_.name, what_stays(purge, store)));
+    shell_.err(fmt::format("'{}' is down; {}\n", place_.name, what_stays(purge, store, elsewhere)));
+    if (purge) end_sessions();  // last: we may be in one
     return 0;
   }
 
@@ -178,10 +180,16 @@ class Downer {
   }
 
   // The folder is ours to remove; an etcd has other users, and keeps what they are not told about.
-  static std::string what_stays(bool purge, const std::string& store) {
+  static std::string what_stays(bool purge, const std::string& store, bool elsewhere) {
     if (!purge) return "its journal, logs and outputs stay";
-    return store.empty() ? "nothing of it is left"
+    return store.empty() ? (elsewhere ? "nothing of it is left on this machine" : "nothing of it is left")
                          : fmt::format("its folder is removed, its journal stays in {}", store);
+  }
+
+  // Of people's `exec` and `attach` with --screen or --tmux.
+  void end_sessions() {
+    const int code = shell_.remote()->in_front_here({"sh", "-c", provider::end_sessions_script(place_.name)});
+    if (code != 0) shell_.err(fmt::format("note: sessions of '{}' may be left (tmux, screen)\n", place_.name));
   }
 
   std::vector<std::string> living_agents() {
@@ -269,7 +277,16 @@ int down_command(const ParsedCommand& parsed, const Shell& shell) {
   ClusterPlace place = place_to_end(parsed, shell, word);
   if (!parsed.has("here")) {
     const ClusterTarget target = known_cluster(parsed, shell, word, place);
-    if (target.known) return remote_down(parsed, shell, target);
+    os::RealFiles files;
+    const bool left = parsed.has("purge") && !target.head_here && !read_machines(files, place).empty();
+    if (target.known || left) return remote_down(parsed, shell, target);
+    if (target.typed && !target.text->file.provider.this_machine() && !target.head_here) {
+      shell.err(
+          fmt::format("'{}' is not running, as far as this machine knows; if it was started from another one: "
+                      "rubato connect {}, then rubato down again\n",
+                      place.name, target.words()));
+      return 0;
+    }
   }
   return Downer(parsed, shell, std::move(place)).run();
 }

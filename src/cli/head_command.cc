@@ -8,6 +8,7 @@
 #include "cli/daemon_world.h"
 #include "cli/head_sockets.h"
 #include "cli/machine_provider.h"
+#include "cluster/event.h"
 #include "core/text.h"
 #include "head/api.h"
 #include "node/last_lines.h"
@@ -17,6 +18,7 @@
 #include "os/etcd_journal.h"
 #include "os/etcd_store.h"
 #include "os/http_server.h"
+#include "os/journal_note.h"
 #include "os/secret.h"
 #include "os/sqlite_journal.h"
 #include "provider/local_provider.h"
@@ -65,15 +67,52 @@ TlsFiles identity_of(const std::string& dir) {
   return files;
 }
 
+// How often a head that appends nothing looks whether its journal is still there.
+constexpr Duration kJournalCheck = 1s;
+
 struct OpenJournal {
   std::unique_ptr<Store> store;  // the etcd behind it, if any
   std::unique_ptr<Journal> journal;
 };
 
-Task<OpenJournal> open_journal(DaemonWorld& daemon, std::string dir, std::string cluster, std::string store) {
+// Not beside the journal: who deletes `journal*` must be noticed.
+std::string journal_note_file(const std::string& dir) { return dir + "/head/journal.note"; }
+
+std::string encode_loss(const JournalLoss& loss, WallTime now) {
+  cluster::JournalLost lost;
+  lost.first = loss.first;
+  lost.last = loss.last;
+  lost.epoch = loss.epoch;
+  lost.cause = loss.cause;
+  lost.kept_in = loss.kept_in;
+  return cluster::encode(now, lost);
+}
+
+// Made by the first write; shared with work that may outlive its journal.
+using NoteHolder = std::shared_ptr<std::unique_ptr<os::JournalNoteFile>>;
+
+Task<void> write_etcd_note(os::Runtime& runtime, NoteHolder holder, std::string path, JournalNote note) {
+  std::function<void()> work = [holder, path = std::move(path), note = std::move(note)] {
+    std::unique_ptr<os::JournalNoteFile>& file = *holder;
+    if (!file || !file->is_in_place()) {
+      file = std::make_unique<os::JournalNoteFile>(path, note);
+    } else {
+      file->write(note);
+    }
+  };
+  co_await beside(runtime, std::move(work));
+}
+
+Task<OpenJournal> open_journal(DaemonWorld& daemon, std::string dir, std::string cluster, std::string store,
+                               bool accept_loss) {
   OpenJournal open;
+  const std::string note_file = journal_note_file(dir);
+  EncodeLoss encode;
+  if (accept_loss) {
+    encode = [&daemon](const JournalLoss& loss) { return encode_loss(loss, daemon.runtime.wall()); };
+  }
   if (store.empty()) {
-    open.journal = co_await os::SqliteJournal::open(daemon.runtime, dir + "/journal.db");
+    open.journal = co_await os::SqliteJournal::open(daemon.runtime, dir + "/journal.db", note_file, std::move(encode));
     co_return open;
   }
   std::vector<Endpoint> endpoints;
@@ -81,8 +120,30 @@ Task<OpenJournal> open_journal(DaemonWorld& daemon, std::string dir, std::string
   for (const std::string_view text : split(hosts, ',')) endpoints.push_back(parse_endpoint(text, 2379));
   open.store = std::make_unique<os::EtcdStore>(daemon.network, daemon.runtime, std::move(endpoints), TlsFiles{});
   std::string prefix = "/rubato/" + cluster;
-  open.journal = co_await os::EtcdJournal::open(*open.store, daemon.runtime, std::move(prefix), daemon.random.hex(16));
+  os::EtcdJournalNote note;
+  const std::string etcd_note_file = note_file + "-etcd";
+  note.before = os::JournalNoteFile::read(etcd_note_file);
+  note.accept_loss = std::move(encode);
+  const NoteHolder holder = std::make_shared<std::unique_ptr<os::JournalNoteFile>>();
+  note.write = [&daemon, holder, etcd_note_file](JournalNote what) {
+    return write_etcd_note(daemon.runtime, holder, etcd_note_file, std::move(what));
+  };
+  open.journal = co_await os::EtcdJournal::open(*open.store, daemon.runtime, std::move(prefix), daemon.random.hex(16),
+                                                std::move(note));
   co_return open;
+}
+
+// Ends, with the reason, when the journal is not there any more: a head must not go on telling people that their jobs
+// are safe. A store that does not answer is another matter: the next commit tells.
+Task<int> until_journal_is_gone(Loop& loop, Journal& journal) {
+  while (true) {
+    co_await Sleep(loop, loop.now() + kJournalCheck);
+    try {
+      co_await journal.check();
+    } catch (const Error& error) {
+      if (error.code != ErrorCode::kUnavailable) throw;
+    }
+  }
 }
 
 provider::LocalSettings local_settings(const DaemonWorld& daemon, const std::string& dir, const std::string& cluster) {
@@ -218,6 +279,13 @@ Task<int> until_signal(Channel<int>& signals) {
   co_return 0;
 }
 
+Task<int> until_told(DaemonWorld& daemon, head::Controller& controller, Listener& listener) {
+  Task<int> shutdown = until_shutdown(controller, listener);
+  Task<int> signal = until_signal(daemon.signals.channel());
+  (void)co_await race(daemon.runtime, std::move(shutdown), std::move(signal));
+  co_return 0;
+}
+
 // Started by hand beside the one that `rubato up` has started, a second head would take the journal from the first.
 void refuse_beside_another(const std::string& dir, int self) {
   os::RealDaemons daemons;
@@ -227,8 +295,7 @@ void refuse_beside_another(const std::string& dir, int self) {
               "nothing is to be done; `rubato status` shows what it does");
 }
 
-Task<int> run_head(DaemonWorld& daemon, std::string dir) {
-  refuse_beside_another(dir, daemon.machine.pid);
+Task<int> run_head(DaemonWorld& daemon, std::string dir, bool accept_loss) {
   const HeadSettings wanted = read_head_settings(dir);
   const std::string cluster = dir.substr(dir.rfind('/') + 1);
   const std::string head_file = dir + "/head/head.json";
@@ -249,7 +316,7 @@ Task<int> run_head(DaemonWorld& daemon, std::string dir) {
   });
   const std::unique_ptr<HttpServer> own_server = open_api_file(daemon, dir + "/head/" + kApiSocket);
 
-  const OpenJournal journal = co_await open_journal(daemon, dir, cluster, wanted.store);
+  const OpenJournal journal = co_await open_journal(daemon, dir, cluster, wanted.store, accept_loss);
   os::RealDaemons daemons;
   head::Controller* leading = nullptr;  // made after the provider
   const std::unique_ptr<provider::NodeProvider> provider =
@@ -278,18 +345,54 @@ Task<int> run_head(DaemonWorld& daemon, std::string dir) {
   daemon.files.write_atomically(ports_file, json({{"api", ports.api}, {"agents", ports.agents}}).dump() + "\n");
   daemon.files.write_atomically(head_file, head_document(daemon.machine, place, ports, controller.state().epoch,
                                                          own_server != nullptr, agents_door.has_file));
-  Task<int> shutdown = until_shutdown(controller, *listener);
-  Task<int> signal = until_signal(daemon.signals.channel());
-  (void)co_await race(daemon.runtime, std::move(shutdown), std::move(signal));
+  Task<int> told = until_told(daemon, controller, *listener);
+  Task<int> gone = until_journal_is_gone(daemon.runtime, *journal.journal);
+  (void)co_await race(daemon.runtime, std::move(told), std::move(gone));
   if (controller.state().shutting_down && controller.state().nodes.empty()) daemon.files.remove_tree(head_file);
   co_return 0;
 }
 
+// Whoever finds no head is told why. One that was replaced leaves that to the new one.
+void keep_end(DaemonWorld& daemon, const std::string& dir, const Error& error) {
+  os::RealDaemons daemons;
+  const std::optional<int> holder = daemons.running(dir + "/head");
+  if (holder && *holder != daemon.machine.pid) return;
+  const json document = {{"message", error.message}, {"hint", error.hint}};
+  try {
+    daemon.files.write_atomically(head_end_file(dir), document.dump() + "\n");
+  } catch (const Error&) {
+    // A full disk, likely; the log has it too.
+  }
+}
+
+Task<int> run_and_tell(DaemonWorld& daemon, std::string dir, bool accept_loss) {
+  refuse_beside_another(dir, daemon.machine.pid);
+  try {
+    Task<int> head = run_head(daemon, dir, accept_loss);
+    co_return co_await std::move(head);
+  } catch (const Error& error) {
+    keep_end(daemon, dir, error);
+    throw;
+  }
+}
+
 }  // namespace
 
-int head_command(const std::string& dir) {
+std::string head_end_file(const std::string& dir) { return dir + "/head/ended.json"; }
+
+std::optional<HeadEnd> read_head_end(Files& files, const std::string& dir) {
+  const json document = json::parse(files.read(head_end_file(dir)).value_or(""), nullptr, false);
+  if (!document.is_object()) return std::nullopt;
+  HeadEnd end;
+  end.message = document.value("message", std::string());
+  end.hint = document.value("hint", std::string());
+  if (end.message.empty()) return std::nullopt;
+  return end;
+}
+
+int head_command(const std::string& dir, bool accept_loss) {
   DaemonWorld daemon("head");
-  return daemon.run(run_head(daemon, dir));
+  return daemon.run(run_and_tell(daemon, dir, accept_loss));
 }
 
 }  // namespace rubato::cli

@@ -1,7 +1,10 @@
 // `rubato head` and `rubato agent`: the daemons' own main programs, started by `up` and by the head.
 #pragma once
 
+#include <optional>
 #include <string>
+
+#include "world/files.h"
 
 namespace rubato::cli {
 
@@ -17,8 +20,18 @@ HeadSettings read_head_settings(const std::string& dir);  // defaults when there
 std::string head_settings_file(const std::string& dir);
 std::string settings_text(const HeadSettings& settings);
 
-// Serves the cluster in DIR until it is shut down. Returns the exit code of the process.
-int head_command(const std::string& dir);
+// Serves the cluster in DIR until it is shut down. Returns the exit code of the process. `accept_loss`: a journal that
+// is damaged is gone on with; what is missing is told in it.
+int head_command(const std::string& dir, bool accept_loss);
+
+// Why the last head ended by itself, for those who find none: what it says and what to do. Written when that happens,
+// gone with the next start.
+struct HeadEnd {
+  std::string message, hint;
+};
+std::string head_end_file(const std::string& dir);
+std::optional<HeadEnd> read_head_end(Files& files,
+                                     const std::string& dir);  // nullopt: it was killed, ended as told, or runs
 
 // Serves the node in DIR until its head removes it. Returns the exit code of the process.
 int agent_command(const std::string& dir);

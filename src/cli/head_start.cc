@@ -35,6 +35,10 @@ void await_head(ClusterTools& tools, const ClusterPlace& place, Api& api, Durati
       if (error.code != ErrorCode::kUnavailable && error.code != ErrorCode::kNotFound) throw;
     }
     if (!tools.daemons().running(place.head_folder())) {
+      if (const auto end = read_head_end(tools.files(), place.folder)) {
+        throw Error(ErrorCode::kFailed, fmt::format("the head of '{}' cannot start: {}", place.name, end->message),
+                    place.head_folder() + "/daemon.log", end->hint);
+      }
       throw Error(ErrorCode::kFailed,
                   fmt::format("the head of '{}' ended as it started{}", place.name, log_tail(tools, place)),
                   place.head_folder() + "/daemon.log");
@@ -49,19 +53,28 @@ void await_head(ClusterTools& tools, const ClusterPlace& place, Api& api, Durati
 }  // namespace
 
 void start_head_process(ClusterTools& tools, const Shell& shell, const ClusterPlace& place, Api& api,
-                        const HeadSettings& settings, Duration timeout) {
+                        const HeadSettings& settings, Duration timeout, bool accept_loss) {
   tools.make_identity(place, settings.listen);
   tools.files().make_folders(place.head_folder());
   // A dead head's address would be asked until the new one has written its own.
+  const std::optional<std::string> before = tools.files().read(place.head_file());
   tools.files().remove_tree(place.head_file());
+  tools.files().remove_tree(head_end_file(place.folder));
   tools.files().write_atomically(head_settings_file(place.folder), settings_text(settings));
   shell.err(fmt::format("starting the head of '{}'\n", place.name));
   DaemonSpec spec;
   spec.folder = place.head_folder();
   spec.argv = {tools.program(), "head", "--dir", place.folder};
+  if (accept_loss) spec.argv.push_back("--accept-journal-loss");
   for (const auto& [name, value] : shell.env) spec.env.push_back(name + "=" + value);
   tools.daemons().start(spec);
-  await_head(tools, place, api, timeout);
+  try {
+    await_head(tools, place, api, timeout);
+  } catch (const Error&) {
+    // The cluster is still one that should be up: whoever asks for it is told why it is not.
+    if (before && !tools.files().exists(place.head_file())) tools.files().write_atomically(place.head_file(), *before);
+    throw;
+  }
 }
 
 }  // namespace rubato::cli

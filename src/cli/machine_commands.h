@@ -6,6 +6,7 @@
 namespace rubato::cli {
 
 int exec_command(const ParsedCommand& parsed, const Shell& shell);
+int connect_command(const ParsedCommand& parsed, const Shell& shell);
 int attach_command(const ParsedCommand& parsed, const Shell& shell);
 int rsync_up_command(const ParsedCommand& parsed, const Shell& shell);
 int rsync_down_command(const ParsedCommand& parsed, const Shell& shell);

@@ -90,6 +90,20 @@ const Command& submit_to_table() {
   return table;
 }
 
+const Command& connect_table() {
+  static const Command table{
+      .name = "connect",
+      .summary = "use a cluster that was started from another machine",
+      .usage = "rubato connect FILE [--json]",
+      .about =
+          "Finds the head over SSH, as the file says, and fetches what is needed to talk to it. Nothing is\n"
+          "changed there: the cluster stays as it is, whatever the file says.",
+      .positional = {.name = "FILE", .help = "the cluster file, with the head's address", .at_most = 1},
+      .flags = {json_flag(), name_flag()},
+      .examples = {{"from a second laptop", "rubato connect cluster.yaml"}}};
+  return table;
+}
+
 const Command& attach_table() {
   static const Command table{
       .name = "attach",

@@ -39,6 +39,7 @@ struct FakeWorld {
   std::vector<std::vector<std::string>> in_front;  // argv
   int front_code = 0;
   bool has_program = true;
+  bool connected = false;  // its head runs, started by somebody else
   std::string staged;
   std::string tree = "t1";
   std::set<std::string> unreachable;
@@ -71,6 +72,13 @@ class FakeRemote final : public Remote {
       if (world_.has_program) result.out += "program /home/u/.rubato/bin/rubato-1\n";
       if (!world_.staged.empty()) result.out += "staged " + world_.staged + "\n";
       result.out += "key ssh-ed25519 AAAA rubato-lab\n";
+    } else if (command.script.find("base64") != std::string::npos) {
+      if (!world_.connected) {
+        result.exit_code = 3;
+      } else {
+        // {"api":{"port":4242}}, secret, /home/u/lab
+        result.out = "folder L2hvbWUvdS9sYWI=\nhead eyJhcGkiOnsicG9ydCI6NDI0Mn19\ntoken c2VjcmV0Cg==\nca Q0E=\n";
+      }
     } else if (command.script.find("head.json") != std::string::npos) {
       result.out = "{\"api\": {\"port\": 4242}}\nsecret\n\nCERTIFICATE\n";
     } else if (command.script.find("mounts.hash") != std::string::npos) {
@@ -238,13 +246,89 @@ TEST(RemoteDown, ForgetsTheClusterAndTakesTheKeyBack) {
   EXPECT_EQ(world.count("run 10.0.0.2") + world.count("run 10.0.0.3"), 2u);
   EXPECT_FALSE(world.files.exists(world.folder() + "/remote.json"));
   EXPECT_FALSE(world.files.exists(world.folder() + "/token"));
-  EXPECT_EQ(world.type({"down", world.file, "-y"}).code, 1);  // nobody knows of it any more
+  EXPECT_NE(world.type({"down", world.file, "-y"}).err.find("is not running"), std::string::npos);
+}
+
+TEST(RemoteDown, APurgeAfterDownGoesToEveryMachineThatEverBelonged) {
+  FakeWorld world;
+  world.type({"up", world.file});
+  // One that the file names no more.
+  std::string smaller = kLab;
+  const size_t at = smaller.find(", 10.0.0.3");
+  ASSERT_NE(at, std::string::npos);
+  world.write(smaller.erase(at, 10));
+  world.type({"up", world.file});
+  EXPECT_EQ(world.type({"down", "lab", "-y"}).code, 0);
+  world.asked.clear();
+  const Typed purged = world.type({"down", "--purge", "lab", "-y"});
+  EXPECT_EQ(purged.code, 0) << purged.err;
+  EXPECT_NE(world.in_front.back().back().find("down --here --cluster lab --yes --purge"), std::string::npos);
+  for (const char* host : {"10.0.0.1", "10.0.0.2", "10.0.0.3"}) {
+    EXPECT_GE(world.count(std::string("run ") + host), 1u) << host;
+  }
+  EXPECT_NE(purged.err.find("nothing of 'lab' is left here, nor on 3 machines"), std::string::npos) << purged.err;
+  EXPECT_FALSE(world.files.exists(world.folder()));
+}
+
+TEST(RemoteDown, APurgeKeepsWhatItCouldNotReachForTheNextOne) {
+  FakeWorld world;
+  world.type({"up", world.file});
+  world.unreachable = {"10.0.0.3"};
+  const Typed first = world.type({"down", "--purge", "lab", "-y"});
+  EXPECT_EQ(first.code, 1);
+  EXPECT_NE(first.err.find("note: 10.0.0.3 was not cleaned: 10.0.0.3 is silent"), std::string::npos) << first.err;
+  EXPECT_NE(first.err.find("rubato down --purge lab"), std::string::npos) << first.err;
+  world.unreachable.clear();
+  world.asked.clear();
+  world.in_front.clear();
+  const Typed second = world.type({"down", "--purge", "lab", "-y"});
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_EQ(world.count("run 10.0.0.3"), 1u);
+  EXPECT_FALSE(world.files.exists(world.folder()));
+}
+
+TEST(Connect, KnowsAClusterThatRunsAndChangesNothingThere) {
+  FakeWorld world;
+  world.connected = true;
+  world.head.reply("GET status", {{"nodes", json::array({json::object()})}});
+  const Typed asked = world.type({"status", world.file});
+  EXPECT_EQ(asked.code, 1);
+  EXPECT_NE(asked.err.find("rubato connect " + world.file), std::string::npos) << asked.err;
+  const Typed typed = world.type({"connect", world.file});
+  EXPECT_EQ(typed.code, 0) << typed.err;
+  EXPECT_NE(typed.err.find("connected to 'lab' on 10.0.0.1: 1 node"), std::string::npos) << typed.err;
+  EXPECT_EQ(world.asked, (std::vector<std::string>{"connect 10.0.0.1", "run 10.0.0.1"}));
+  EXPECT_TRUE(world.in_front.empty());
+  EXPECT_EQ(world.files.read(world.folder() + "/token"), "secret\n");
+  EXPECT_EQ(json::parse(*world.files.read(world.folder() + "/remote.json")).at("api_port"), 4242);
+  EXPECT_EQ(json::parse(world.type({"connect", world.file, "--json"}).out).at("nodes").size(), 1u);
+}
+
+TEST(Connect, SaysThatNothingRunsThere) {
+  FakeWorld world;
+  const Typed typed = world.type({"connect", world.file});
+  EXPECT_EQ(typed.code, 1);
+  EXPECT_NE(typed.err.find("'lab' is not up on 10.0.0.1"), std::string::npos) << typed.err;
+  EXPECT_FALSE(world.files.exists(world.folder()));
+  EXPECT_EQ(world.type({"connect", "lab"}).code, 2);
+}
+
+// It must not run here instead.
+TEST(Exec, NeedsAClusterThatIsUpOnThisMachineToo) {
+  FakeWorld world;
+  world.write("cluster_name: own\nprovider: {type: local}\n");
+  const Typed typed = world.type({"exec", world.file, "touch x"});
+  EXPECT_EQ(typed.code, 1);
+  EXPECT_EQ(typed.err, "error: 'own' is not up\n  fix start it with: rubato up " + world.file + ", or add --start\n");
+  EXPECT_TRUE(world.in_front.empty());
 }
 
 TEST(Exec, HasTheCommandsExitCode) {
   FakeWorld world;
   const Typed down = world.type({"exec", world.file, "exit 7"});
-  EXPECT_EQ(down.err, "error: 'lab' is not up\n  fix start it with: rubato up " + world.file + ", or add --start\n");
+  EXPECT_EQ(down.err, "error: 'lab' is not up, as far as this machine knows\n  fix start it with: rubato up " +
+                          world.file + ", or add --start; if it runs, started from another machine: rubato connect " +
+                          world.file + "\n");
   EXPECT_EQ(down.code, 1);
   world.type({"up", world.file});
   world.in_front.clear();

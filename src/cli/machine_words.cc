@@ -33,6 +33,15 @@ std::string in_login_shell(const std::string& script, bool terminal) {
   return "exec 4>&2 2>/dev/null; " + start + shell_quote("exec 2>&4 4>&-; " + inside);
 }
 
+// Without a terminal nothing tells a command that whoever typed it was killed: rubato itself watches there. One of an
+// older version does not know how, and a machine may have none any more.
+std::string while_heard(const PlaceWords& words, const std::string& line) {
+  const std::string program = provider::quote_path(words.program);
+  const std::string quoted = shell_quote(line);
+  return fmt::format("{0} while-heard true 2>/dev/null && exec {0} while-heard sh -c {1}; exec sh -c {1}", program,
+                     quoted);
+}
+
 std::string in_container(const PlaceWords& words, bool terminal, const std::string& line) {
   return fmt::format("{} exec {} {} sh -c {}", words.podman ? "podman" : "docker", terminal ? "-it" : "-i",
                      shell_quote(*words.container), shell_quote(line));
@@ -123,6 +132,7 @@ std::string exec_line(const ExecWords& words) {
   const bool terminal = words.terminal || apart;
   std::string script = surroundings(words) + words.script;
   if (!words.here || words.container) script = in_login_shell(script, terminal);
+  if (!words.here && !words.container && !terminal) script = while_heard(words, script);
   if (words.container) script = in_container(words, terminal, script);
   if (words.stop) {
     script = apart ? stop_outside(script, words) : then_stop(script, words);

@@ -33,16 +33,12 @@ std::string expand_home(const std::string& path, const Environment& env) {
   return path;
 }
 
-std::optional<RemoteHead> read_remote(Files& files, const ClusterPlace& place) {
-  const auto text = files.read(place.remote_file());
-  if (!text) return std::nullopt;
-  const json document = json::parse(*text, nullptr, false);
+namespace {
+
+RemoteHead remote_in(const json& document) {
   RemoteHead out;
-  if (document.is_object()) out.host.host = raw_in(document, "host");
-  if (out.host.host.empty()) {
-    throw Error(ErrorCode::kFailed, "this file does not tell where the cluster's head is", place.remote_file(),
-                "run rubato up with the cluster file again");
-  }
+  if (!document.is_object()) return out;
+  out.host.host = raw_in(document, "host");
   out.host.user = raw_in(document, "user");
   out.host.port = static_cast<int>(int_in(document, "port"));
   out.key = raw_in(document, "key");
@@ -62,23 +58,81 @@ std::optional<RemoteHead> read_remote(Files& files, const ClusterPlace& place) {
   return out;
 }
 
+json way_of(const RemoteHead& remote) {
+  return {{"host", remote.host.host},
+          {"user", remote.host.user},
+          {"port", remote.host.port},
+          {"key", remote.key},
+          {"proxy_command", remote.proxy_command},
+          {"proxy_jump", remote.proxy_jump}};
+}
+
+json document_of(const RemoteHead& remote) {
+  json document = way_of(remote);
+  document.update({{"folder", remote.folder},
+                   {"program", remote.program},
+                   {"api_port", remote.api_port},
+                   {"api_tls", remote.api_tls},
+                   {"power_off", remote.power_off},
+                   {"instance", remote.instance},
+                   {"provider_folder", remote.provider_folder},
+                   {"public_key", remote.public_key},
+                   {"keyed", remote.keyed}});
+  return document;
+}
+
+std::string machines_file(const ClusterPlace& place) { return place.folder + "/machines.json"; }
+
+}  // namespace
+
+std::optional<RemoteHead> read_remote(Files& files, const ClusterPlace& place) {
+  const auto text = files.read(place.remote_file());
+  if (!text) return std::nullopt;
+  RemoteHead out = remote_in(json::parse(*text, nullptr, false));
+  if (out.host.host.empty()) {
+    throw Error(ErrorCode::kFailed, "this file does not tell where the cluster's head is", place.remote_file(),
+                "run rubato up with the cluster file again");
+  }
+  return out;
+}
+
 void write_remote(Files& files, const ClusterPlace& place, const RemoteHead& remote) {
-  const json document = {{"host", remote.host.host},
-                         {"user", remote.host.user},
-                         {"port", remote.host.port},
-                         {"key", remote.key},
-                         {"proxy_command", remote.proxy_command},
-                         {"proxy_jump", remote.proxy_jump},
-                         {"folder", remote.folder},
-                         {"program", remote.program},
-                         {"api_port", remote.api_port},
-                         {"api_tls", remote.api_tls},
-                         {"power_off", remote.power_off},
-                         {"instance", remote.instance},
-                         {"provider_folder", remote.provider_folder},
-                         {"public_key", remote.public_key},
-                         {"keyed", remote.keyed}};
-  files.write_atomically(place.remote_file(), document.dump(2) + "\n");
+  files.write_atomically(place.remote_file(), document_of(remote).dump(2) + "\n");
+}
+
+KnownMachines read_machines(Files& files, const ClusterPlace& place) {
+  KnownMachines out;
+  const auto text = files.read(machines_file(place));
+  if (!text) return out;
+  const json document = json::parse(*text, nullptr, false);
+  if (!document.is_object()) {
+    throw Error(ErrorCode::kFailed, "this file does not tell which machines the cluster had", machines_file(place),
+                "run rubato up with the cluster file again, or remove it to forget them");
+  }
+  if (document.contains("head") && document["head"].is_object()) out.head = remote_in(document["head"]);
+  for (const json& worker : list_in(document, "workers")) out.workers.push_back(remote_in(worker));
+  out.public_key = raw_in(document, "public_key");
+  return out;
+}
+
+void write_machines(Files& files, const ClusterPlace& place, const KnownMachines& machines) {
+  json workers = json::array();
+  for (const RemoteHead& one : machines.workers) workers.push_back(way_of(one));
+  json document = {{"workers", std::move(workers)}, {"public_key", machines.public_key}};
+  if (machines.head) document["head"] = document_of(*machines.head);
+  files.write_atomically(machines_file(place), document.dump(2) + "\n");
+}
+
+RemoteHead worker_from(const ClusterFile& file, const HostAddress& host, const Environment& env) {
+  const provider::SshTarget target = provider::ssh_target(host, auth_here(file.auth, env));
+  RemoteHead out;
+  out.host.host = target.host;
+  out.host.user = target.user;
+  out.host.port = target.port;
+  out.key = target.key_file;
+  out.proxy_command = target.proxy_command;
+  out.proxy_jump = target.proxy_jump;
+  return out;
 }
 
 RemoteHead remote_from(const ClusterFile& file, const Environment& env) {

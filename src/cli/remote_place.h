@@ -32,6 +32,20 @@ struct RemoteHead {
 std::optional<RemoteHead> read_remote(Files& files, const ClusterPlace& place);
 void write_remote(Files& files, const ClusterPlace& place, const RemoteHead& remote);
 
+// machines.json: every machine that has ever belonged to a cluster of other machines, and how it is reached. `up`
+// writes it before anything is put there; `down` leaves it; a purge takes off what it has cleaned.
+struct KnownMachines {
+  std::optional<RemoteHead> head;
+  std::vector<RemoteHead> workers;  // of each, only the way there
+  std::string public_key;           // of the head
+  bool empty() const { return !head && workers.empty(); }
+};
+KnownMachines read_machines(Files& files, const ClusterPlace& place);  // empty when there is no file
+void write_machines(Files& files, const ClusterPlace& place, const KnownMachines& machines);
+
+// How a worker of the file is reached, to be kept.
+RemoteHead worker_from(const ClusterFile& file, const HostAddress& host, const Environment& env);
+
 // As the cluster file says, before anything was found out there.
 RemoteHead remote_from(const ClusterFile& file, const Environment& env);
 

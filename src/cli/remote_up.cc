@@ -7,6 +7,7 @@
 
 #include "cli/document.h"
 #include "cli/remote.h"
+#include "cli/remote_machine.h"
 #include "cli/session.h"
 #include "core/sha256.h"
 #include "core/text.h"
@@ -23,8 +24,6 @@ using provider::Command;
 using provider::CommandResult;
 using provider::SshTarget;
 
-constexpr Duration kHoldLook = 100ms;
-constexpr int kSshLost = 255;
 constexpr Duration kBootMax = 300s;  // from an address to an sshd that answers
 constexpr Duration kBootLook = 2s;
 
@@ -49,45 +48,6 @@ constexpr std::string_view kAllowScript = R"sh(umask 077; mkdir -p ~/.ssh && tou
 grep -qxF "$KEY" ~/.ssh/authorized_keys && exit 0
 [ -s ~/.ssh/authorized_keys ] && [ -n "$(tail -c1 ~/.ssh/authorized_keys)" ] && echo >> ~/.ssh/authorized_keys
 printf '%s\n' "$KEY" >> ~/.ssh/authorized_keys)sh";
-
-constexpr std::string_view kForbidScript = R"sh(f=~/.ssh/authorized_keys; [ -f "$f" ] || exit 0
-umask 077; grep -vxF "$KEY" "$f" > "$f.rubato"; cat "$f.rubato" > "$f"; rm -f "$f.rubato")sh";
-
-// The folder in which clusters have theirs, when this was the last.
-constexpr std::string_view kTidyStateScript = R"sh(
-s=${XDG_STATE_HOME:-}; case $s in /*) ;; *) s=$HOME/.local/state ;; esac
-rmdir "$s/rubato/clusters" "$s/rubato" 2>/dev/null
-true)sh";
-
-// Not the cluster's own lock: the head may be this very machine, and takes that one.
-ClusterPlace lock_of(const ClusterPlace& place) { return {place.name, place.folder + "/ssh"}; }
-
-Error failed_there(const std::string& what, const SshTarget& target, const CommandResult& result, std::string fix) {
-  return Error(ErrorCode::kFailed,
-               fmt::format("{} on {} ended with {}{}", what, provider::to_string(target), result.exit_code,
-                           provider::last_words(result)),
-               "", std::move(fix));
-}
-
-std::string provider_name(const ClusterFile& file) {
-  return file.provider.command.empty() ? file.provider.module : shell_join(file.provider.command);
-}
-
-// How the provider's program is run on this machine, for the head's alone.
-provider::ExternalSettings client_settings(const ClusterPlace& place, const ClusterFile& file,
-                                           const std::string& folder, const Environment& env) {
-  provider::ExternalSettings settings;
-  settings.place = provider::ExternalPlace::kClient;
-  settings.folder = folder;
-  settings.state = place.folder + "/provider-client";
-  os::RealFiles files;
-  std::string key = file.auth.ssh_public_key;
-  if (key.empty() && !file.auth.ssh_private_key.empty()) key = file.auth.ssh_private_key + ".pub";
-  if (const auto text = key.empty() ? std::nullopt : files.read(expand_home(key, env))) {
-    settings.authorized_keys.emplace_back(trim(*text));
-  }
-  return settings;
-}
 
 class RemoteUpper {
  public:
@@ -256,7 +216,24 @@ class RemoteUpper {
                   fmt::format("{} has no ssh-keygen: the head needs a key for its workers", target_.host), "",
                   "install openssh-client there");
     }
-    if (!parsed_.has("dry-run")) write_remote(tools_->files(), place_, head_);
+    if (parsed_.has("dry-run")) return;
+    write_remote(tools_->files(), place_, head_);
+    keep_machines();
+  }
+
+  // Whoever belongs now is found by a later purge, also when a file names it no more. Machines that a provider makes go
+  // for good, and leave nothing to clean.
+  void keep_machines() {
+    if (head_.power_off) return;
+    KnownMachines machines = read_machines(tools_->files(), place_);
+    machines.head = head_;
+    if (!public_key_.empty()) machines.public_key = public_key_;
+    for (const HostAddress& host : wanted_.file.provider.workers) {
+      RemoteHead worker = worker_from(wanted_.file, host, shell_.env);
+      std::erase_if(machines.workers, [&](const RemoteHead& one) { return one.host.host == worker.host.host; });
+      machines.workers.push_back(std::move(worker));
+    }
+    write_machines(tools_->files(), place_, machines);
   }
 
   void put_program() {
@@ -371,7 +348,7 @@ class RemoteUpper {
                                       "--here", "--said-file", wanted_.path};
     if (external_) words.insert(words.end(), {"--head-address", external_->address});
     if (!files_hash_.empty()) words.insert(words.end(), {"--files-hash", files_hash_});
-    for (const char* flag : {"yes", "dry-run", "no-restart", "restart-only", "json"}) {
+    for (const char* flag : {"yes", "dry-run", "no-restart", "restart-only", "json", "accept-journal-loss"}) {
       if (parsed_.has(flag)) words.push_back(fmt::format("--{}", flag));
     }
     for (const char* flag : {"timeout", "store", "listen"}) {
@@ -427,6 +404,7 @@ class RemoteUpper {
       }
     }
     write_remote(tools_->files(), place_, head_);
+    keep_machines();
   }
 
   const ParsedCommand& parsed_;
@@ -448,154 +426,6 @@ class RemoteUpper {
   std::vector<std::string> keyed_now_;
 };
 
-class RemoteDowner {
- public:
-  RemoteDowner(const ParsedCommand& parsed, const Shell& shell, const ClusterTarget& target)
-      : parsed_(parsed),
-        shell_(shell),
-        target_(target),
-        tools_(shell.cluster_tools()),
-        remote_(shell.remote()),
-        api_(shell.open_api(target.place)) {}
-
-  int run() {
-    const auto hold = take_folder(*tools_, shell_, lock_of(target_.place), [this] { return api_->pause(kHoldLook); });
-    const auto known = read_remote(tools_->files(), target_.place);
-    if (!known) {
-      shell_.err(fmt::format("'{}' is not running\n", target_.place.name));
-      return 0;
-    }
-    head_ = *known;
-    way_ = target_of(tools_->files(), target_.place, head_);
-    bool there = false;
-    if (!connect(there)) {
-      forget();
-      return 0;
-    }
-    if (!there) {
-      shell_.err(fmt::format("'{}' is not running on {}\n", target_.place.name, way_.host));
-    } else if (const int code = down_there(); code != 0) {
-      return code;
-    }
-    if (!parsed_.has("workers-only")) forget();
-    return 0;
-  }
-
- private:
-  // False: the head does not answer, but its machines are gone all the same. `there`: it has the cluster. A connection
-  // that was opened before may be that to a machine which is off since: the first command tells.
-  bool connect(bool& there) {
-    try {
-      remote_->connect(way_);
-      there = is_there();
-      return true;
-    } catch (const Error& error) {
-      const bool external = target_.text && provider::is_external(target_.text->file);
-      if (!external || error.code != ErrorCode::kUnavailable || parsed_.has("workers-only")) throw;
-      end_external();
-      if (machines_stay_) throw;
-      shell_.err(
-          fmt::format("note: {}; its machines were ended by {}\n", error.message, provider_name(target_.text->file)));
-      return false;
-    }
-  }
-
-  bool is_there() {
-    Command command;
-    command.script = fmt::format("test -x {} && test -d {}", provider::quote_path(head_.program),
-                                 provider::quote_path(head_.folder));
-    return !head_.program.empty() && remote_->run(way_, std::move(command)).ok();
-  }
-
-  int down_there() {
-    std::vector<std::string> words = {head_.program, "down", "--here", "--cluster", target_.place.name};
-    for (const char* flag : {"yes", "workers-only", "keep-min-workers", "purge"}) {
-      if (parsed_.has(flag)) words.push_back(fmt::format("--{}", flag));
-    }
-    if (parsed_.has("timeout")) words.insert(words.end(), {"--timeout", parsed_.value("timeout")});
-    provider::SshOptions options;
-    options.tty = shell_.asks;
-    options.command = "exec " + shell_join(words);
-    const int code = remote_->in_front(way_, options);
-    if (code == kSshLost) {
-      throw Error(ErrorCode::kUnavailable, fmt::format("the connection to {} was lost", way_.host), "",
-                  "run rubato down again");
-    }
-    return code;
-  }
-
-  // The key that let the head into its workers has no use without a head.
-  void forget() {
-    end_external();
-    take_key_back();
-    if (parsed_.has("purge")) tidy_head();
-    remote_->disconnect(way_);
-    tools_->files().remove_tree(tunnel_socket(tools_->files(), target_.place));
-    tools_->files().remove_tree(target_.place.token_file());
-    tools_->files().remove_tree(target_.place.remote_file());
-    if (parsed_.has("purge")) tools_->files().remove_tree(target_.place.folder);
-  }
-
-  // Our program and our folders on the head's machine. One that has ended with its cluster has nothing of ours.
-  void tidy_head() {
-    if (ended_ && !machines_stay_) return;
-    Command command;
-    command.script = provider::tidy_script("") + std::string(kTidyStateScript);
-    command.timeout = 30s;
-    try {
-      (void)remote_->run(way_, std::move(command));
-    } catch (const Error& error) {
-      shell_.err(fmt::format("note: ~/.rubato may be left on {}: {}\n", way_.host, error.message));
-    }
-  }
-
-  // Its machine goes last: until here it was needed.
-  void end_external() {
-    if (ended_ || !target_.text || !provider::is_external(target_.text->file)) return;
-    const ClusterFile& file = target_.text->file;
-    const Remote::ExternalHead ended =
-        remote_->end_external_head(file, client_settings(target_.place, file, head_.provider_folder, shell_.env));
-    workers_ = ended.hosts;
-    machines_stay_ = ended.machines_stay;
-    ended_ = true;
-  }
-
-  void take_key_back() {
-    if (head_.public_key.empty() || !target_.text) return;
-    std::vector<Remote::Errand> errands;
-    const std::vector<HostAddress>& named = target_.text->file.provider.workers;
-    workers_.insert(workers_.end(), named.begin(), named.end());
-    for (const HostAddress& host : workers_) {
-      Remote::Errand one;
-      one.target = worker_target(tools_->files(), target_.place, target_.text->file, host, shell_.env);
-      if (parsed_.has("purge")) one.command.script = provider::tidy_script("");
-      one.command.script += std::string(kForbidScript);
-      one.command.env = {{"KEY", head_.public_key}};
-      one.command.timeout = 30s;
-      errands.push_back(std::move(one));
-    }
-    const auto targets = errands;
-    const auto outcomes = remote_->run_all(std::move(errands));
-    for (size_t i = 0; i < outcomes.size(); ++i) {
-      remote_->disconnect(targets[i].target);
-      if (outcomes[i].result && outcomes[i].result->ok()) continue;
-      shell_.err(fmt::format("note: the head's key is still in ~/.ssh/authorized_keys of {} (rubato-{})\n",
-                             targets[i].target.host, target_.place.name));
-    }
-  }
-
-  const ParsedCommand& parsed_;
-  const Shell& shell_;
-  const ClusterTarget& target_;
-  const std::unique_ptr<ClusterTools> tools_;
-  const std::unique_ptr<Remote> remote_;
-  const std::unique_ptr<Api> api_;
-  RemoteHead head_;
-  SshTarget way_;
-  std::vector<HostAddress> workers_;
-  bool ended_ = false, machines_stay_ = false;
-};
-
 }  // namespace
 
 std::unique_ptr<FolderHold> take_folder(ClusterTools& tools, const Shell& shell, const ClusterPlace& place,
@@ -612,10 +442,6 @@ std::unique_ptr<FolderHold> take_folder(ClusterTools& tools, const Shell& shell,
 
 int remote_up(const ParsedCommand& parsed, const Shell& shell, const ClusterText& wanted) {
   return RemoteUpper(parsed, shell, wanted).run();
-}
-
-int remote_down(const ParsedCommand& parsed, const Shell& shell, const ClusterTarget& target) {
-  return RemoteDowner(parsed, shell, target).run();
 }
 
 }  // namespace rubato::cli

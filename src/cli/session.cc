@@ -20,7 +20,9 @@ Session open_session(const ParsedCommand& parsed, const Shell& shell) {
 Session open_named_session(const ParsedCommand& parsed, const Shell& shell) {
   if (parsed.positionals.empty()) return open_session(parsed, shell);
   Session session;
-  session.place = find_cluster(parsed, shell, parsed.positionals.front()).place;
+  const ClusterTarget target = find_cluster(parsed, shell, parsed.positionals.front());
+  if (target.typed) require_up(target, false);
+  session.place = target.place;
   session.api = shell.open_api(session.place);
   session.cluster_flag = " --cluster " + session.place.name;
   return session;

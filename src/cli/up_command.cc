@@ -25,6 +25,8 @@ using nlohmann::json;
 constexpr Duration kUpTimeout = 60s;
 constexpr Duration kLook = 100ms;
 constexpr Duration kEventsLook = 500ms;
+constexpr Duration kHeadAskAgain = 50ms;
+constexpr Duration kFirstPatience = 2s;  // then we look whether the head is still there
 // Set-up commands of people: pip, apt, docker pull.
 constexpr Duration kMachinesTimeout = 30min;
 
@@ -124,10 +126,11 @@ class Upper {
       // Two at once would start two heads, or undo each other's change in the middle.
       hold = take_folder(*tools_, shell_, place_, [this] { return api_->pause(kLook); });
       running_ = tools_->daemons().running(place_.head_folder()).has_value();
+      find_head();
       check_settings();
       if (!running_) start_head();
     }
-    const json plan = put_cluster(false);
+    const json plan = first_plan();
     const std::string changes = plan_text(plan, {});
     if (dry) {
       shell_.out(changes.empty() ? fmt::format("nothing would change in '{}'\n", place_.name) : changes);
@@ -142,7 +145,7 @@ class Upper {
     }
     const bool elsewhere = !provider_of(wanted_.text.file).empty();
     const json before = elsewhere ? get(*api_, "status") : json();
-    const json applied = put_cluster(true);
+    const json applied = put_cluster(true, timeout_);
     tools_->files().write_atomically(place_.folder + "/cluster.yaml", wanted_.text.text);
     const bool changed = !running_ || !changes.empty();
     const int64_t wanted = int_in(applied, "wanted_nodes");
@@ -150,6 +153,19 @@ class Upper {
   }
 
  private:
+  // A head that was told to end may still have answered a moment ago: whenever it does not answer, we look again.
+  json first_plan() {
+    for (Duration waited = 0s;; waited += kFirstPatience) {
+      try {
+        return put_cluster(false, kFirstPatience);
+      } catch (const Error& error) {
+        if (error.code != ErrorCode::kUnavailable || waited >= timeout_) throw;
+      }
+      if (parsed_.has("dry-run") || tools_->daemons().running(place_.head_folder())) continue;
+      start_head();
+    }
+  }
+
   // What a head is told at its start holds until its end.
   void check_settings() {
     if (!running_) return;
@@ -180,10 +196,31 @@ class Upper {
     settings.provider = provider_of(wanted_.text.file);
     if (parsed_.has("head-address")) settings.address = parsed_.value("head-address");
     if (wanted_.text.file.provider.head) settings.address = wanted_.text.file.provider.head->host;
-    start_head_process(*tools_, shell_, place_, *api_, settings, timeout_);
+    const bool accept_loss = parsed_.has("accept-journal-loss");
+    start_head_process(*tools_, shell_, place_, *api_, settings, timeout_, accept_loss);
+    if (accept_loss) shell_.err("what the journal lacked, if anything, is told by: rubato events\n");
+    running_ = false;
   }
 
-  json put_cluster(bool apply) {
+  // A head that was just killed still holds its lock for a moment: one that does not answer is running only if it is
+  // still there when we look again.
+  void find_head() {
+    for (Duration waited = 0s; running_ && waited < timeout_; waited += kHeadAskAgain) {
+      try {
+        ApiRequest request;
+        request.target = "//healthz";
+        request.limit = 2s;
+        api_->call(request);
+        return;
+      } catch (const Error& error) {
+        if (error.code != ErrorCode::kUnavailable && error.code != ErrorCode::kNotFound) throw;
+      }
+      running_ = tools_->daemons().running(place_.head_folder()).has_value();
+      if (running_ && !api_->pause(kHeadAskAgain)) throw Error(ErrorCode::kFailed, "interrupted; nothing was changed");
+    }
+  }
+
+  json put_cluster(bool apply, Duration patience) {
     ApiRequest request;
     request.method = "PUT";
     request.target = "cluster";
@@ -192,7 +229,7 @@ class Upper {
     if (parsed_.has("no-restart")) body["no_restart"] = true;
     if (parsed_.has("restart-only")) body["restart"] = true;
     request.body = body.dump();
-    request.patience = timeout_;
+    request.patience = patience;
     return api_->call(request);
   }
 

@@ -74,7 +74,8 @@ Glance glance(const ClusterFound& found, const Shell& shell) {
 
 int get_head_ip_command(const ParsedCommand& parsed, const Shell& shell) {
   const ClusterTarget target = target_for(parsed, shell);
-  if (target.here()) require_up(target, false);  // machines that a program makes have no address yet
+  const bool elsewhere = target.text && !target.text->file.provider.this_machine();
+  if (target.here() && elsewhere) require_up(target, false);  // machines that a program makes have no address yet
   shell.out((target.here() ? "127.0.0.1" : target.remote->host.host) + "\n");
   return 0;
 }

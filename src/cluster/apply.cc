@@ -137,6 +137,8 @@ struct Applier {
     for (auto& [id, node] : state.nodes) node.restart = node.restart || e.restart;
   }
   void operator()(const ShutdownRequested&) { state.shutting_down = true; }
+  // Agents obey no head that is older than one that they have obeyed.
+  void operator()(const JournalLost& e) { state.epoch = std::max(state.epoch, e.epoch); }
 
   void operator()(const NodeRequested& e) {
     Node node;

@@ -14,13 +14,13 @@ namespace {
 
 // In the order of the variant.
 constexpr std::array<std::string_view, std::variant_size_v<Event>> kTypeNames = {
-    "head-started", "cluster-configured",  "shutdown-requested", "node-requested",  "node-created",
-    "node-failed",  "node-joined",         "node-lost",          "node-draining",   "node-removing",
-    "node-gone",    "node-stepped",        "node-updating",      "node-refreshing", "node-refreshed",
-    "stray-found",  "resources-requested", "scale-held",         "job-submitted",   "job-held",
-    "job-placed",   "restart-charged",     "job-started",        "seat-failed",     "seat-done",
-    "seat-vacated", "checkpoint-missed",   "output-kept",        "output-missing",  "job-stopping",
-    "job-ended"};
+    "head-started",   "cluster-configured", "shutdown-requested",  "journal-lost",  "node-requested",
+    "node-created",   "node-failed",        "node-joined",         "node-lost",     "node-draining",
+    "node-removing",  "node-gone",          "node-stepped",        "node-updating", "node-refreshing",
+    "node-refreshed", "stray-found",        "resources-requested", "scale-held",    "job-submitted",
+    "job-held",       "job-placed",         "restart-charged",     "job-started",   "seat-failed",
+    "seat-done",      "seat-vacated",       "checkpoint-missed",   "output-kept",   "output-missing",
+    "job-stopping",   "job-ended"};
 
 template <size_t I = 0>
 Event event_of_type(std::string_view type) {
@@ -54,6 +54,13 @@ struct Describer {
                        e.spec.types.size() == 1 ? "" : "s");
   }
   std::string operator()(const ShutdownRequested&) const { return "shutdown requested"; }
+  std::string operator()(const JournalLost& e) const {
+    const std::string which = e.first > e.last    ? std::string("an unknown number of records")
+                              : e.first == e.last ? fmt::format("record {}", e.first)
+                                                  : fmt::format("records {} to {}", e.first, e.last);
+    return fmt::format("{} of the journal before {} lost and given up{}{}", which, e.first == e.last ? "is" : "are",
+                       because(e.cause), e.kept_in.empty() ? "" : "; the damaged journal is kept in " + e.kept_in);
+  }
   std::string operator()(const NodeRequested& e) const {
     return fmt::format("node {} requested{}", e.node.value, because(e.why));
   }

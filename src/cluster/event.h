@@ -65,6 +65,12 @@ struct ClusterConfigured {
   bool restart = false;     // every node's agent starts anew, whether or not something changed
 };
 struct ShutdownRequested {};
+struct JournalLost {             // a person has let a head go on without them; what they told is forgotten
+  uint64_t first = 0, last = 0;  // of the journal before; first > last: it is not known how many, if any
+  uint64_t epoch = 0;            // of the heads before: later ones come after it
+  std::string cause;
+  std::string kept_in;  // where the damaged journal is; empty: nowhere
+};
 
 // ---- Nodes ----
 struct NodeRequested {
@@ -219,11 +225,11 @@ struct JobEnded {
   std::string reason;
 };
 
-using Event = std::variant<HeadStarted, ClusterConfigured, ShutdownRequested, NodeRequested, NodeCreated, NodeFailed,
-                           NodeJoined, NodeLost, NodeDraining, NodeRemoving, NodeGone, NodeStepped, NodeUpdating,
-                           NodeRefreshing, NodeRefreshed, StrayFound, ResourcesRequested, ScaleHeld, JobSubmitted,
-                           JobHeld, JobPlaced, RestartCharged, JobStarted, SeatFailed, SeatDone, SeatVacated,
-                           CheckpointMissed, OutputKept, OutputMissing, JobStopping, JobEnded>;
+using Event = std::variant<HeadStarted, ClusterConfigured, ShutdownRequested, JournalLost, NodeRequested, NodeCreated,
+                           NodeFailed, NodeJoined, NodeLost, NodeDraining, NodeRemoving, NodeGone, NodeStepped,
+                           NodeUpdating, NodeRefreshing, NodeRefreshed, StrayFound, ResourcesRequested, ScaleHeld,
+                           JobSubmitted, JobHeld, JobPlaced, RestartCharged, JobStarted, SeatFailed, SeatDone,
+                           SeatVacated, CheckpointMissed, OutputKept, OutputMissing, JobStopping, JobEnded>;
 
 struct Record {
   uint64_t offset = 0;

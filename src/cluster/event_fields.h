@@ -93,6 +93,14 @@ void fields(Io& io, ClusterConfigured& e) {
 template <class Io>
 void fields(Io&, ShutdownRequested&) {}
 template <class Io>
+void fields(Io& io, JournalLost& e) {
+  io("first", e.first);
+  io("last", e.last);
+  io("epoch", e.epoch);
+  io("cause", e.cause);
+  io("kept_in", e.kept_in);
+}
+template <class Io>
 void fields(Io& io, NodeRequested& e) {
   io("node", e.node);
   io("node_type", e.type);

@@ -28,6 +28,7 @@ const std::vector<std::string> kRecords = {
         "min_where":"c.yaml:6:1","max_where":"c.yaml:7:1","idle_timeout_us":1000000,"priority":3,
         "offerings":[{"zone":"z","market":"spot","price_per_hour":0.5}],"made_from":"0b","runtime":"0c"}]}})",
     R"({"v":1,"t":3,"type":"shutdown-requested"})",
+    R"({"v":1,"t":3,"type":"journal-lost","first":7,"last":9,"epoch":4,"cause":"c","kept_in":"/journal.db.damaged-1"})",
     R"({"v":1,"t":4,"type":"node-requested","node":"small-1","node_type":"small","hash":"00ff","why":"min_workers",
         "runtime":"0c","head":true,
         "offering":{"zone":"z1","market":1,"price_per_hour":0.25},

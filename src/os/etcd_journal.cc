@@ -48,6 +48,25 @@ std::optional<uint64_t> parse_offset(std::string_view text) {
   return number;
 }
 
+// In front of a record: "\x01chain:", 32 digits, ":". Events are JSON: none begins so.
+constexpr std::string_view kChainMark =
+    "\x01"
+    "chain:";
+constexpr size_t kChainDigits = 32;
+
+std::string with_chain(const std::string& chain, const std::string& bytes) {
+  return fmt::format("{}{}:{}", kChainMark, chain, bytes);
+}
+
+// Takes it off; empty: the record is older than the chain.
+std::string take_chain(std::string& value) {
+  const size_t size = kChainMark.size() + kChainDigits + 1;
+  if (!value.starts_with(kChainMark) || value.size() < size) return "";
+  std::string chain = value.substr(kChainMark.size(), kChainDigits);
+  value.erase(0, size);
+  return chain;
+}
+
 std::vector<StoreCondition> created(const std::string& key, int64_t revision) {
   std::vector<StoreCondition> conditions(1);
   conditions[0].key = key;
@@ -68,11 +87,12 @@ void EtcdJournal::Gate::leave() {
   opened_.notify();
 }
 
-EtcdJournal::EtcdJournal(Store& store, Clock& clock, std::string prefix, std::string token)
+EtcdJournal::EtcdJournal(Store& store, Clock& clock, std::string prefix, std::string token, EtcdJournalNote note)
     : store_(store),
       clock_(clock),
       prefix_(std::move(prefix)),
       token_(std::move(token)),
+      note_(std::move(note)),
       writing_(clock.loop()),
       snapshotting_(clock.loop()),
       group_(clock.loop(), etcd_limits(),
@@ -91,16 +111,53 @@ Error EtcdJournal::taken_over() {
 }
 
 void EtcdJournal::damaged(const std::string& key, const std::string& words) const {
-  throw Error(ErrorCode::kFailed, fmt::format("the journal in etcd is damaged: '{}' {}", key, words), key,
-              "restore etcd from a backup");
+  throw DamagedError(fmt::format("the journal in etcd is damaged: '{}' {}", key, words), key,
+                     "restore etcd from a backup");
 }
 
-Task<std::unique_ptr<EtcdJournal>> EtcdJournal::open(Store& store, Clock& clock, std::string prefix,
-                                                     std::string token) {
-  std::unique_ptr<EtcdJournal> journal(new EtcdJournal(store, clock, std::move(prefix), std::move(token)));
+Task<std::unique_ptr<EtcdJournal>> EtcdJournal::open(Store& store, Clock& clock, std::string prefix, std::string token,
+                                                     EtcdJournalNote note) {
+  std::unique_ptr<EtcdJournal> journal(
+      new EtcdJournal(store, clock, std::move(prefix), std::move(token), std::move(note)));
   co_await journal->take_over(true);
+  co_await journal->check_note();
   co_return journal;
 }
+
+Task<void> EtcdJournal::check_note() {
+  if (note_.before) {
+    const std::string there = co_await chain_at(note_.before->offset);
+    const auto loss = find_loss(*note_.before, end_, there);
+    if (loss && !note_.accept_loss) throw loss_error(*loss, "etcd:" + prefix_);
+    if (loss) {
+      std::vector<std::string> records{note_.accept_loss(*loss)};
+      co_await append(std::move(records));
+    }
+  }
+  co_await write_note();
+}
+
+// Of one machine's heads: each has an epoch of its own. etcd's revisions are no help: they begin anew with its data.
+Task<void> EtcdJournal::write_note() {
+  if (!note_.write) co_return;
+  JournalNote note;
+  note.offset = end_;
+  note.chain = chain_;
+  note.epoch = (note_.before ? note_.before->epoch : 0) + 1;
+  co_await note_.write(std::move(note));
+}
+
+// Empty: it is trimmed, or older than the chain.
+Task<std::string> EtcdJournal::chain_at(uint64_t offset) {
+  if (offset == 0) co_return "";
+  std::optional<StoreEntry> entry = co_await store_.get(record_key(offset), deadline());
+  if (entry) co_return take_chain(entry->value);
+  const Manifests all = co_await manifests();
+  const auto found = all.find(offset);
+  co_return found == all.end() ? "" : found->second.chain;
+}
+
+Task<void> EtcdJournal::check() { return check_writer(); }
 
 // (1) writer there ──delete it──▶ (2) absent ──create it──▶ ours. Two commits, as a transaction may not name a key
 // twice. Two that take over at once undo each other until one finds its own token; the other is fenced.
@@ -125,6 +182,7 @@ Task<void> EtcdJournal::take_over(bool from_anybody) {
     }
   }
   end_ = co_await number_at(prefix_ + "/end");
+  chain_ = co_await chain_at(end_);
   uncertain_ = false;
 }
 
@@ -177,11 +235,17 @@ Task<uint64_t> EtcdJournal::commit_records(EtcdJournal& self, std::vector<std::s
   const Gate::Pass pass = co_await self.writing_.enter();
   co_await self.hold_writer();  // the end must be known first
   uint64_t end = self.end_;
+  std::string chain = self.chain_;
   std::vector<StoreWrite> writes;
-  for (std::string& record : records) writes.push_back(put(self.record_key(++end), std::move(record)));
+  for (const std::string& record : records) {
+    chain = chain_next(chain, ++end, record);
+    writes.push_back(put(self.record_key(end), with_chain(chain, record)));
+  }
   writes.push_back(put(self.prefix_ + "/end", std::to_string(end)));
   co_await self.commit(std::move(writes));
   self.end_ = end;
+  self.chain_ = chain;
+  co_await self.write_note();
   co_return end;
 }
 
@@ -192,6 +256,7 @@ Task<std::vector<JournalRecord>> EtcdJournal::read(uint64_t after, size_t count_
   const uint64_t begin = co_await number_at(prefix_ + "/begin");
   std::vector<JournalRecord> records;
   if (after < end) {
+    std::string chain = co_await chain_at(after);
     uint64_t expected = std::max<uint64_t>(after + 1, begin);
     while (expected <= end && records.size() < count_max) {
       std::string prefix = record_key(expected);
@@ -204,7 +269,12 @@ Task<std::vector<JournalRecord>> EtcdJournal::read(uint64_t after, size_t count_
         if (entry.key != record_key(expected)) break;
         JournalRecord record;
         record.offset = expected++;
+        const std::string said = take_chain(entry.value);
         record.bytes = std::move(entry.value);
+        if (!chain.empty() && said != chain_next(chain, record.offset, record.bytes)) {
+          damaged(entry.key, "does not follow from the record before");
+        }
+        chain = said;
         records.push_back(std::move(record));
       }
       if (expected < stop && records.size() < count_max) {
@@ -213,6 +283,7 @@ Task<std::vector<JournalRecord>> EtcdJournal::read(uint64_t after, size_t count_
         if (begin_now <= expected) damaged(record_key(expected), "is missing");
         expected = begin_now;
         records.clear();
+        chain.clear();
       }
     }
   }
@@ -230,11 +301,13 @@ Task<EtcdJournal::Manifests> EtcdJournal::manifests() {
     const auto number = [&fields](size_t at) {
       return at < fields.size() ? parse_offset(fields[at]) : std::optional<uint64_t>();
     };
-    if (!offset || fields.size() != 3 || !number(1) || !number(2)) damaged(entry.key, "makes no sense");
+    if (!offset || fields.size() < 3 || fields.size() > 4 || !number(1) || !number(2))
+      damaged(entry.key, "makes no sense");
     Manifest& manifest = found[*offset];
     manifest.group = fields[0];
     manifest.parts = *number(1);
     manifest.bytes = *number(2);
+    if (fields.size() == 4) manifest.chain = std::string(fields[3]);
   }
   co_return found;
 }
@@ -304,7 +377,9 @@ Task<void> EtcdJournal::write_snapshot(JournalSnapshot snapshot, uint64_t keep_r
   for (const auto& [offset, other] : all) offsets.push_back(offset);
   const JournalTrim trim = plan_trim(offsets, snapshot.offset, keep_records);
   std::vector<StoreWrite> writes;
-  const std::string words = fmt::format("{} {} {}", manifest.group, manifest.parts, manifest.bytes);
+  const std::string chain = co_await chain_at(snapshot.offset);
+  std::string words = fmt::format("{} {} {}", manifest.group, manifest.parts, manifest.bytes);
+  if (!chain.empty()) words += " " + chain;
   writes.push_back(put(snapshot_key(snapshot.offset), words));
   writes.push_back(erase(prefix_ + "/garbage/" + manifest.group));
   for (const auto& [offset, other] : all) {

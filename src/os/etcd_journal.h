@@ -2,8 +2,10 @@
 //
 //   PREFIX/writer               "TOKEN": its created revision is the epoch, and a condition of every commit
 //   PREFIX/end, PREFIX/begin    the last offset given; the first record that is not trimmed
-//   PREFIX/journal/OFFSET       a record; offsets have 20 digits, so that their order is that of the keys
-//   PREFIX/snapshot/OFFSET      "GROUP PARTS BYTES": where the snapshot's bytes are
+//   PREFIX/journal/OFFSET       a record, with its chain (journal_chain.h) in front (older ones: without); offsets have
+//   20 digits, so that
+//                               their order is that of the keys
+//   PREFIX/snapshot/OFFSET      "GROUP PARTS BYTES CHAIN": where the snapshot's bytes are
 //   PREFIX/part/GROUP/NUMBER    up to 512 KiB of a snapshot
 //   PREFIX/garbage/GROUP        "PARTS": a group that is being written, or that no snapshot needs any more
 //
@@ -11,10 +13,14 @@
 // When no server answers a commit (kUnavailable), nobody knows whether it is in, or will yet be. The next commit then
 // begins by taking the journal over from itself: that fences the straggler; and by reading the end again.
 //
+// etcd is durable by itself; what can go is its data as a whole, or its newest part, when somebody restores a backup.
+// So the head's machine keeps the note of the end; a head on another machine has none, and believes etcd.
+//
 // etcd's defaults allow 128 operations and 1.5 MiB a transaction; we use 101 and little more than 1 MiB (the Store adds
 // its marker). etcd keeps what is deleted until it is compacted: run it with --auto-compaction-retention.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -22,20 +28,31 @@
 #include "world/clock.h"
 #include "world/group_commit.h"
 #include "world/journal.h"
+#include "world/journal_chain.h"
 #include "world/store.h"
 
 namespace rubato::os {
+
+// The note of an EtcdJournal: what it was before, and how to write it.
+struct EtcdJournalNote {
+  std::optional<JournalNote> before;
+  std::function<Task<void>(JournalNote note)> write;  // ends when whoever starts next reads it
+  EncodeLoss accept_loss;                             // if set, a journal that lacks its tail is gone on with
+};
 
 class EtcdJournal final : public Journal {
  public:
   // Takes the journal over; the writer before gets kConflict from then on. `token` tells this writer from all others
   // (random, without spaces). The store and the clock outlive the journal, the journal its tasks.
-  static Task<std::unique_ptr<EtcdJournal>> open(Store& store, Clock& clock, std::string prefix, std::string token);
+  // Throws DamagedError when it lacks what the note knows of. Without a note that is not checked.
+  static Task<std::unique_ptr<EtcdJournal>> open(Store& store, Clock& clock, std::string prefix, std::string token,
+                                                 EtcdJournalNote note = {});
 
   Task<uint64_t> append(std::vector<std::string> records) override;
   Task<std::vector<JournalRecord>> read(uint64_t after, size_t count_max) override;
   Task<std::optional<JournalSnapshot>> snapshot(uint64_t offset_max = UINT64_MAX) override;
   Task<void> write_snapshot(JournalSnapshot snapshot, uint64_t keep_records) override;
+  Task<void> check() override;
 
   uint64_t epoch() const { return static_cast<uint64_t>(writer_created_); }  // grows with each takeover
   uint64_t commits() const { return group_.commits(); }                      // of appends, so far
@@ -46,6 +63,7 @@ class EtcdJournal final : public Journal {
   struct Manifest {
     std::string group;
     uint64_t parts = 0, bytes = 0;
+    std::string chain;  // empty: older than the chain
   };
   using Manifests = std::map<uint64_t, Manifest>;
 
@@ -73,7 +91,10 @@ class EtcdJournal final : public Journal {
     bool taken_ = false;
   };
 
-  EtcdJournal(Store& store, Clock& clock, std::string prefix, std::string token);
+  EtcdJournal(Store& store, Clock& clock, std::string prefix, std::string token, EtcdJournalNote note);
+  Task<void> check_note();
+  Task<void> write_note();
+  Task<std::string> chain_at(uint64_t offset);
   static Task<uint64_t> commit_records(EtcdJournal& self, std::vector<std::string> records);
   Task<void> commit(std::vector<StoreWrite> writes);
   Task<void> commit_in_pieces(std::vector<StoreWrite> writes);
@@ -101,6 +122,8 @@ class EtcdJournal final : public Journal {
   bool uncertain_ = true;  // whether a commit is in, or writer_created_ is still right
   bool lost_ = false;      // taken over by another: for good
   uint64_t end_ = 0;
+  std::string chain_;  // at the end; empty: it is older than the chain
+  EtcdJournalNote note_;
   uint64_t next_group_ = 1;
   Gate writing_, snapshotting_;
   GroupCommit group_;

@@ -77,6 +77,30 @@ class EtcdJournalTest : public ::testing::Test {
     run(open_into(*this, opened));
     return opened;
   }
+  static Task<void> keep(std::optional<JournalNote>& noted, JournalNote note) {
+    noted = std::move(note);
+    co_return;
+  }
+  static Task<int> open_noted_into(EtcdJournalTest& test, std::optional<JournalNote>& noted, EncodeLoss accept,
+                                   Opened& opened) {
+    const std::string token = "token" + std::to_string(++test.opened_);
+    EtcdJournalNote note;
+    note.before = noted;
+    note.write = [&noted](JournalNote what) { return keep(noted, std::move(what)); };
+    note.accept_loss = std::move(accept);
+    opened = co_await EtcdJournal::open(test.store, test.runtime, test.prefix, token, std::move(note));
+    co_return 0;
+  }
+  // `noted` is the note, before and after.
+  Opened open_noted(std::optional<JournalNote>& noted, EncodeLoss accept = nullptr) {
+    Opened opened;
+    run(open_noted_into(*this, noted, std::move(accept), opened));
+    return opened;
+  }
+  static Task<int> read_all_into(Journal& journal, std::vector<JournalRecord>& records) {
+    records = co_await journal.read(0, 1000);
+    co_return 0;
+  }
   static Task<int> scan_into(EtcdJournalTest& test, std::string below, std::vector<StoreEntry>& entries) {
     entries = co_await test.store.scan(test.prefix + below, test.runtime.now() + 60s);
     co_return 0;
@@ -289,6 +313,51 @@ TEST_F(EtcdJournalTest, NamesTheKeyThatIsDamaged) {
   run(read_and_expect_damage(*journal, "/snapshot/00000000000000000003' makes no sense"));
   tamper("/journal/00000000000000000005", std::nullopt);
   run(read_and_expect_damage(*journal, "/journal/00000000000000000005' is missing"));
+}
+
+TEST_F(EtcdJournalTest, NoticesARecordThatWasChanged) {
+  const Opened journal = open();
+  run(append_and_expect(*journal, 3));
+  const std::string third = scan("/journal/").back().value;
+  tamper("/journal/00000000000000000002", third);
+  run(read_and_expect_damage(*journal, "/journal/00000000000000000002' does not follow"));
+}
+
+// A record of an older Rubato, without a chain: it is read as before, and the chain begins behind it.
+TEST_F(EtcdJournalTest, BeginsTheChainAtTheFirstNewRecord) {
+  tamper("/journal/00000000000000000001", "old");
+  tamper("/end", "1");
+  Opened journal = open();
+  run(append_and_expect(*journal, 4));
+  std::vector<JournalRecord> all;
+  run(read_all_into(*journal, all));
+  ASSERT_EQ(all.size(), 4u);
+  EXPECT_EQ(all[0].bytes, "old");
+}
+
+TEST_F(EtcdJournalTest, RefusesWhatLacksItsTailByTheNoteUnlessToldToGoOn) {
+  std::optional<JournalNote> noted;
+  Opened journal = open_noted(noted);
+  run(append_and_expect(*journal, 3));
+  EXPECT_EQ(noted->offset, 3u);
+  journal = open_noted(noted);
+  EXPECT_EQ(noted->epoch, 2u);
+  // As after a backup was put back.
+  tamper("/journal/00000000000000000003", std::nullopt);
+  tamper("/end", "2");
+  EXPECT_THROW(open_noted(noted), DamagedError);
+  JournalLoss told;
+  journal = open_noted(noted, [&told](const JournalLoss& loss) {
+    told = loss;
+    return std::string("lost");
+  });
+  EXPECT_EQ(told.first, 3u);
+  EXPECT_EQ(told.last, 3u);
+  std::vector<JournalRecord> all;
+  run(read_all_into(*journal, all));
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all.back().bytes, "lost");
+  open_noted(noted);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// etcd_json: how etcd's JSON gateway spells keys, numbers, ranges and transactions. Only etcd_store.cc includes it.
+// etcd_json: how etcd's JSON gateway spells keys, numbers, ranges and transactions. Only etcd_store.cc includes it;
+// `rubato connect` reads base64 with it.
 // Bytes are base64, 64-bit numbers are strings, and what is zero or empty is left out.
 #pragma once
 

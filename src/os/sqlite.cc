@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
 #include <time.h>
 
 namespace rubato::os {
@@ -11,6 +12,8 @@ namespace {
 constexpr int kBusyTimeout_ms = 10'000;       // another process is in a commit, or recovers the file after a crash
 constexpr int kProgressEverySteps = 100'000;  // a few milliseconds
 constexpr int kLengthMax = 1'000'000'000;     // SQLite's own default for one value
+constexpr int kLogPagesMax = 1000;            // then the log is moved into the file; SQLite's own default
+constexpr uint64_t kLogHeaderBytes = 32, kLogFrameHeaderBytes = 24;  // of SQLite's format
 
 ErrorCode error_code_of(int code) {
   switch (code & 0xff) {
@@ -61,7 +64,8 @@ std::string hint_of(int code, const std::string& path) {
       return "check the permissions of that file and of its folder";
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-      return "restore the file, with those beside it that end in -wal and -shm, from a copy";
+      return "put the file back from a copy, with the one beside it that ends in -wal; or go on with what is left, "
+             "keeping the damaged file aside: rubato up --accept-journal-loss";
     default:
       return "";
   }
@@ -87,6 +91,7 @@ Sqlite::Sqlite(std::string path) : path_(std::move(path)) {
   sqlite3_db_config(connection_, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
   sqlite3_db_config(connection_, SQLITE_DBCONFIG_ENABLE_VIEW, 0, nullptr);
   sqlite3_progress_handler(connection_, kProgressEverySteps, &Sqlite::on_progress, this);
+  sqlite3_wal_hook(connection_, &Sqlite::on_log_grown, this);
 }
 
 Sqlite::~Sqlite() {
@@ -104,15 +109,59 @@ int Sqlite::on_progress(void* self) {
   return monotonic_ns() > static_cast<Sqlite*>(self)->statement_deadline_ns_ ? 1 : 0;
 }
 
+// In the place of SQLite's own hook, and as that does: a log that cannot be moved yet is tried again at the next
+// commit.
+int Sqlite::on_log_grown(void* self, sqlite3* connection, const char* schema, int pages) {
+  static_cast<Sqlite*>(self)->log_pages_ = static_cast<uint64_t>(pages);
+  if (pages >= kLogPagesMax) {
+    sqlite3_wal_checkpoint_v2(connection, schema, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
+  }
+  return SQLITE_OK;
+}
+
+void Sqlite::keep_log_on_close(bool keep) {
+  sqlite3_db_config(connection_, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep ? 1 : 0, nullptr);
+}
+
+void Sqlite::check_in_place() {
+  const auto gone = [this](const std::string& path, const std::string& how) {
+    throw Error(ErrorCode::kConflict, fmt::format("'{}' {} while it was in use", path, how), path_,
+                "see who does that; then run rubato up, which says what is missing");
+  };
+  struct stat facts {};
+  int moved = 0;
+  sqlite3_file_control(connection_, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
+  const bool is_there = ::stat(path_.c_str(), &facts) == 0;
+  if (moved != 0 || !is_there) gone(path_, is_there ? "was replaced by another file" : "was deleted");
+  const auto size = static_cast<uint64_t>(facts.st_size);
+  if (size < file_bytes_) gone(path_, fmt::format("was cut from {} bytes to {}", file_bytes_, size));
+  file_bytes_ = size;
+  if (log_pages_ == 0) return;
+  if (page_bytes_ == 0) {
+    Query query(*this, "PRAGMA page_size");
+    page_bytes_ = query.step() ? query.number(0) : 0;
+  }
+  const std::string log = path_ + "-wal";
+  if (::stat(log.c_str(), &facts) != 0) gone(log, "was deleted");
+  if (log_file_ == 0) log_file_ = facts.st_ino;
+  if (log_file_ != facts.st_ino) gone(log, "was replaced by another file");
+  const uint64_t least = kLogHeaderBytes + log_pages_ * (page_bytes_ + kLogFrameHeaderBytes);
+  if (static_cast<uint64_t>(facts.st_size) < least) {
+    gone(log, fmt::format("was cut from {} bytes to {}", least, facts.st_size));
+  }
+}
+
 void Sqlite::fail(int code, const std::string& doing) {
-  throw Error(error_code_of(code),
-              fmt::format("cannot {} '{}': {}", doing, path_, words_of(code, sqlite3_errmsg(connection_))), path_,
-              hint_of(code, path_));
+  const std::string message =
+      fmt::format("cannot {} '{}': {}", doing, path_, words_of(code, sqlite3_errmsg(connection_)));
+  if ((code & 0xff) == SQLITE_CORRUPT || (code & 0xff) == SQLITE_NOTADB) {
+    throw DamagedError(message, path_, hint_of(code, path_));
+  }
+  throw Error(error_code_of(code), message, path_, hint_of(code, path_));
 }
 
 void Sqlite::damaged(const std::string& words) {
-  throw Error(ErrorCode::kFailed, fmt::format("'{}' is damaged: {}", path_, words), path_,
-              hint_of(SQLITE_CORRUPT, path_));
+  throw DamagedError(fmt::format("'{}' is damaged: {}", path_, words), path_, hint_of(SQLITE_CORRUPT, path_));
 }
 
 sqlite3_stmt* Sqlite::prepare(const std::string& sql) {
@@ -135,6 +184,13 @@ void Sqlite::execute(const std::string& sql) {
   if (code != SQLITE_OK) fail(code, "write");
 }
 
+std::map<std::string, std::string> Sqlite::schema() {
+  std::map<std::string, std::string> found;
+  Query query(*this, "SELECT name, sql FROM sqlite_schema LIMIT 10");
+  while (query.step()) found[query.text(0)] = query.text(1);
+  return found;
+}
+
 Sqlite::Query::Query(Sqlite& database, const std::string& sql)
     : database_(database), statement_(database.prepare(sql)) {}
 
@@ -155,6 +211,12 @@ Sqlite::Query& Sqlite::Query::bind(std::string_view bytes) {
   // A null pointer would bind NULL: an empty record is a blob, too.
   const char* data = bytes.data() ? bytes.data() : "";
   const int code = sqlite3_bind_blob64(statement_, ++bound_, data, bytes.size(), SQLITE_STATIC);
+  if (code != SQLITE_OK) database_.fail(code, "use");
+  return *this;
+}
+
+Sqlite::Query& Sqlite::Query::bind_text(std::string_view text) {
+  const int code = sqlite3_bind_text64(statement_, ++bound_, text.data(), text.size(), SQLITE_STATIC, SQLITE_UTF8);
   if (code != SQLITE_OK) database_.fail(code, "use");
   return *this;
 }

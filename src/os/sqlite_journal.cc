@@ -1,5 +1,7 @@
 #include "os/sqlite_journal.h"
 
+#include "os/sqlite_journal_rescue.h"
+
 namespace rubato::os {
 
 namespace {
@@ -31,9 +33,27 @@ SqliteJournal::SqliteJournal(Runtime& runtime, std::shared_ptr<SqliteJournalFile
       group_(runtime, sqlite_limits(),
              [this](std::vector<std::string> records) { return commit(*this, std::move(records)); }) {}
 
-Task<std::unique_ptr<SqliteJournal>> SqliteJournal::open(Runtime& runtime, std::string path) {
-  std::function<std::shared_ptr<SqliteJournalFile>()> call = [path] {
-    return std::make_shared<SqliteJournalFile>(path);
+namespace {
+
+std::shared_ptr<SqliteJournalFile> open_file(const std::string& path, const std::string& note,
+                                             const EncodeLoss& accept_loss) {
+  finish_rescue(path, note);
+  try {
+    return std::make_shared<SqliteJournalFile>(path, note);
+  } catch (const DamagedError&) {
+    if (!accept_loss) throw;
+  }
+  rescue_journal(path, note, accept_loss);
+  return std::make_shared<SqliteJournalFile>(path, note);
+}
+
+}  // namespace
+
+Task<std::unique_ptr<SqliteJournal>> SqliteJournal::open(Runtime& runtime, std::string path, std::string note,
+                                                         EncodeLoss accept_loss) {
+  std::function<std::shared_ptr<SqliteJournalFile>()> call = [path, note = std::move(note),
+                                                              accept_loss = std::move(accept_loss)] {
+    return open_file(path, note, accept_loss);
   };
   std::shared_ptr<SqliteJournalFile> file = co_await offload_until(runtime, std::move(call), path);
   co_return std::unique_ptr<SqliteJournal>(new SqliteJournal(runtime, std::move(file)));
@@ -68,6 +88,14 @@ Task<std::optional<JournalSnapshot>> SqliteJournal::snapshot(uint64_t offset_max
 Task<void> SqliteJournal::write_snapshot(JournalSnapshot snapshot, uint64_t keep_records) {
   std::function<int()> call = [file = file_, snapshot = std::move(snapshot), keep_records] {
     file->write_snapshot(snapshot, keep_records);
+    return 0;
+  };
+  co_await work(std::move(call));
+}
+
+Task<void> SqliteJournal::check() {
+  std::function<int()> call = [file = file_] {
+    file->check();
     return 0;
   };
   co_await work(std::move(call));

@@ -4,16 +4,14 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <map>
 
 #include "os/fd.h"
+#include "os/sqlite_journal_schema.h"
 #include "world/journal_trim.h"
 
 namespace rubato::os {
@@ -21,35 +19,8 @@ namespace rubato::os {
 namespace {
 
 using Kind = SqliteTransaction::Kind;
-using Schema = std::map<std::string, std::string>;
 
-// In the file's header: `file journal.db` shows it, and no other program's database is taken for a journal.
-constexpr uint64_t kApplicationId = 0x52424a4c;  // "RBJL"
 constexpr const char* kNoJournal = "its tables are not those of a journal";
-constexpr int kMode = 0600;  // commands and environments of jobs are in it
-
-// The exact words of each version's tables. A file with other words is not a journal: nothing that a stranger put
-// into it (a view, a trigger) is ever run.
-const Schema& schema_of(uint64_t version) {
-  static const Schema first{{"meta", "CREATE TABLE meta(version INTEGER NOT NULL, epoch INTEGER NOT NULL)"},
-                            {"records", "CREATE TABLE records(offset INTEGER PRIMARY KEY, bytes BLOB NOT NULL)"},
-                            {"snapshots", "CREATE TABLE snapshots(offset INTEGER PRIMARY KEY, bytes BLOB NOT NULL)"}};
-  static const Schema second{
-      {"meta", first.at("meta")},
-      {"records",
-       "CREATE TABLE records(offset INTEGER PRIMARY KEY, bytes BLOB NOT NULL, crc32 INTEGER NOT NULL DEFAULT 0)"},
-      {"snapshots",
-       "CREATE TABLE snapshots(offset INTEGER PRIMARY KEY, bytes BLOB NOT NULL, crc32 INTEGER NOT NULL DEFAULT 0)"}};
-  return version == 1 ? first : second;
-}
-
-// The offset is part of it: a record in another's place is noticed.
-uint64_t checksum(uint64_t offset, std::string_view bytes) {
-  std::array<Bytef, 8> head;
-  for (size_t i = 0; i < head.size(); ++i) head[i] = static_cast<Bytef>(offset >> (8 * i));
-  uLong sum = crc32_z(0, head.data(), head.size());
-  return crc32_z(sum, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size());
-}
 
 [[noreturn]] void fail_file(const std::string& doing, const std::string& path) {
   const int code = errno;
@@ -62,16 +33,30 @@ void sync_folder(const std::string& folder) {
   if (!fd || ::fsync(fd.get()) != 0) fail_file("sync the folder", folder);
 }
 
+std::optional<JournalNote> read_note(const std::string& path) {
+  return path.empty() ? std::nullopt : JournalNoteFile::read(path);
+}
+
 // Returns the path. SQLite would create the file with the umask's mode; and it gives the files beside it the same mode.
 // An existing file is not opened here: closing it would drop the locks of another connection of this process.
-const std::string& prepare_file(const std::string& path) {
+const std::string& prepare_file(const std::string& path, const std::optional<JournalNote>& noted) {
   struct stat facts {};
   if (::stat(path.c_str(), &facts) == 0) {
     if (!S_ISREG(facts.st_mode)) throw Error(ErrorCode::kFailed, "the journal '" + path + "' is not a file", path);
-    if ((facts.st_mode & 07777) != kMode && ::chmod(path.c_str(), kMode) != 0) fail_file("set the mode of", path);
+    if ((facts.st_mode & 07777) != kJournalMode && ::chmod(path.c_str(), kJournalMode) != 0)
+      fail_file("set the mode of", path);
     return path;
   }
-  const Fd created(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kMode));
+  if (noted && noted->offset > 0) {
+    JournalLoss loss;
+    loss.first = 1;
+    loss.last = noted->offset;
+    loss.cause = "the file is gone";
+    throw loss_error(loss, path);
+  }
+  // A log that was left behind belongs to no file; SQLite would take it for the new one's.
+  for (const char* suffix : {"-wal", "-shm"}) ::unlink((path + suffix).c_str());
+  const Fd created(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kJournalMode));
   if (!created && errno != EEXIST) fail_file("create", path);
   const std::string folder = std::filesystem::path(path).parent_path();
   sync_folder(folder.empty() ? "." : folder);
@@ -80,8 +65,12 @@ const std::string& prepare_file(const std::string& path) {
 
 }  // namespace
 
-SqliteJournalFile::SqliteJournalFile(const std::string& path) : database_(prepare_file(path)) {
-  version();  // a file that is not ours must not be written to
+// The note is read first: what it knows of was durable before, so the file must have it.
+SqliteJournalFile::SqliteJournalFile(const std::string& path, std::string note)
+    : note_path_(std::move(note)), noted_(read_note(note_path_)), database_(prepare_file(path, noted_)) {
+  database_.keep_log_on_close(true);  // one that is refused stays as it is
+  verify(version());                  // and a file that is not ours must not be written to
+  database_.keep_log_on_close(false);
   database_.execute("PRAGMA journal_mode=WAL");
   database_.execute("PRAGMA synchronous=FULL");
   database_.execute("PRAGMA cell_size_check=ON");
@@ -91,8 +80,13 @@ SqliteJournalFile::SqliteJournalFile(const std::string& path) : database_(prepar
   // Again: another process may have created or migrated it meanwhile.
   const uint64_t current = version();
   if (current == 0) create();
-  if (current == 1) migrate(current);
-  if (schema() != schema_of(kVersion)) database_.damaged(kNoJournal);
+  end_ = find_end();
+  if (current == 1 || current == 2) {
+    // Before the version that says that there is a note: a crash in between must not look like a note that was lost.
+    if (!note_path_.empty()) note_ = std::make_unique<JournalNoteFile>(note_path_, note_now());
+    migrate(current);
+  }
+  if (database_.schema() != journal_schema(kVersion)) database_.damaged(kNoJournal);
   Sqlite::Query(database_, "UPDATE meta SET epoch = epoch + 1").step();
   {
     Sqlite::Query meta(database_, "SELECT version, epoch FROM meta");
@@ -100,16 +94,84 @@ SqliteJournalFile::SqliteJournalFile(const std::string& path) : database_(prepar
     epoch_ = meta.number(1);
     if (meta.step()) database_.damaged("it says its version twice");
   }
-  end_ = find_end();
+  chain_ = chain_at(end_);
+  transaction.commit();
+  // From here on nobody else commits: the end is the end.
+  if (!note_path_.empty()) note_ = std::make_unique<JournalNoteFile>(note_path_, note_now());
+}
+
+JournalNote SqliteJournalFile::note_now() const {
+  JournalNote note;
+  note.offset = end_;
+  note.chain = chain_;
+  note.epoch = std::max(epoch_, noted_ ? noted_->epoch : 0);
+  return note;
+}
+
+DamagedError SqliteJournalFile::lost(uint64_t first, uint64_t end, const std::string& cause) const {
+  JournalLoss loss;
+  loss.first = first;
+  loss.last = std::max(end, noted_ ? noted_->offset : 0);
+  loss.cause = cause;
+  return loss_error(loss, path());
+}
+
+// Throws DamagedError unless all is there that the note knows of and that a head reads when it starts: the newest
+// snapshot and the records after it. Older records are checked when they are read.
+void SqliteJournalFile::verify(uint64_t version) {
+  if (version == 0) {
+    if (noted_ && noted_->offset > 0) throw lost(1, 0, "the file is empty");
+    return;
+  }
+  SqliteTransaction transaction(database_, Kind::kRead);
+  const uint64_t end = find_end();
+  if (!noted_ && !note_path_.empty() && version >= 3 && end > 0) {
+    throw DamagedError(
+        fmt::format("'{}' is gone: it says how far the journal goes, so nobody knows whether the journal is "
+                    "whole",
+                    note_path_),
+        note_path_, "put it back from a copy; or go on with the journal as it is: rubato up --accept-journal-loss");
+  }
+  if (version >= 2) verify_tail(version, end);
+  const std::string there = noted_ && version >= 3 ? chain_at(noted_->offset) : "";
+  const auto loss = noted_ ? find_loss(*noted_, end, there) : std::nullopt;
+  if (loss) throw loss_error(*loss, path());
   transaction.commit();
 }
 
-// What the file says of its tables. A stranger's may be many.
-SqliteJournalFile::Schema SqliteJournalFile::schema() {
-  Schema found;
-  Sqlite::Query query(database_, "SELECT name, sql FROM sqlite_schema LIMIT 10");
-  while (query.step()) found[query.text(0)] = query.text(1);
-  return found;
+void SqliteJournalFile::verify_tail(uint64_t version, uint64_t end) {
+  const std::string chain_column = version >= 3 ? "chain" : "x''";
+  uint64_t last = 0;
+  std::string chain;
+  {
+    Sqlite::Query newest(
+        database_, "SELECT offset, bytes, crc32, " + chain_column + " FROM snapshots ORDER BY offset DESC LIMIT 1");
+    if (newest.step()) {
+      last = newest.number(0);
+      chain = newest.bytes(3);
+      if (newest.number(2) != journal_checksum(last, newest.bytes(1))) {
+        throw lost(last, end, fmt::format("the checksum of the snapshot at {} is wrong", last));
+      }
+    }
+  }
+  Sqlite::Query query(
+      database_, "SELECT offset, bytes, crc32, " + chain_column + " FROM records WHERE offset > ? ORDER BY offset");
+  query.bind(last);
+  while (query.step()) {
+    const uint64_t offset = query.number(0);
+    const std::string bytes = query.bytes(1), said = query.bytes(3);
+    if (offset != last + 1) {
+      throw lost(last + 1, end, fmt::format("record {} is missing", last + 1));
+    }
+    if (query.number(2) != journal_checksum(offset, bytes)) {
+      throw lost(offset, end, fmt::format("the checksum of record {} is wrong", offset));
+    }
+    if (said.empty() ? !chain.empty() : said != chain_next(chain, offset, bytes)) {
+      throw lost(offset, end, fmt::format("record {} does not follow from the one before", offset));
+    }
+    last = offset;
+    chain = said;
+  }
 }
 
 // 0: an empty file. Throws for what is no journal of a known version.
@@ -119,14 +181,16 @@ uint64_t SqliteJournalFile::version() {
     Sqlite::Query query(database_, "PRAGMA application_id");
     if (query.step()) id = query.number(0);
   }
-  const Schema found = schema();
+  const JournalSchema found = database_.schema();
   if (found.empty() && id == 0) return 0;
-  if (id != kApplicationId) {
-    throw Error(ErrorCode::kFailed, fmt::format("'{}' is a database, but not a journal of Rubato", path()), path());
+  if (id != kJournalApplicationId) {
+    throw DamagedError(fmt::format("'{}' is a database, but not a journal of Rubato", path()), path(),
+                       "put the journal back from a copy; or go on without it, keeping this file aside: rubato up "
+                       "--accept-journal-loss");
   }
   // This table is the same in all versions.
   const auto meta = found.find("meta");
-  if (meta == found.end() || meta->second != schema_of(1).at("meta")) database_.damaged(kNoJournal);
+  if (meta == found.end() || meta->second != journal_schema(1).at("meta")) database_.damaged(kNoJournal);
   std::optional<uint64_t> version;
   {
     Sqlite::Query query(database_, "SELECT version FROM meta");
@@ -139,13 +203,13 @@ uint64_t SqliteJournalFile::version() {
                             kVersion),
                 path(), "run the newer rubato, or start with another folder");
   }
-  if (found != schema_of(*version)) database_.damaged(kNoJournal);
+  if (found != journal_schema(*version)) database_.damaged(kNoJournal);
   return *version;
 }
 
 void SqliteJournalFile::create() {
-  database_.execute(fmt::format("PRAGMA application_id={}", kApplicationId));
-  for (const auto& [name, sql] : schema_of(kVersion)) database_.execute(sql);
+  database_.execute(fmt::format("PRAGMA application_id={}", kJournalApplicationId));
+  for (const auto& [name, sql] : journal_schema(kVersion)) database_.execute(sql);
   Sqlite::Query(database_, "INSERT INTO meta(version, epoch) VALUES(?, 0)").bind(kVersion).step();
 }
 
@@ -154,6 +218,9 @@ void SqliteJournalFile::migrate(uint64_t from) {
   if (from < 2) {
     add_checksums("records");
     add_checksums("snapshots");
+  }
+  for (const char* table : {"records", "snapshots"}) {
+    database_.execute(fmt::format("ALTER TABLE {} ADD COLUMN chain BLOB NOT NULL DEFAULT x''", table));
   }
   Sqlite::Query(database_, "UPDATE meta SET version = ?").bind(kVersion).step();
 }
@@ -167,7 +234,7 @@ void SqliteJournalFile::add_checksums(const std::string& table) {
       Sqlite::Query next(database_, "SELECT offset, bytes FROM " + table + " WHERE offset > ? ORDER BY offset LIMIT 1");
       if (next.bind(*last).step()) {
         offset = next.number(0);
-        sum = checksum(*offset, next.bytes(1));
+        sum = journal_checksum(*offset, next.bytes(1));
       }
     }
     if (offset) {
@@ -197,18 +264,74 @@ uint64_t SqliteJournalFile::find_end() {
   return end;
 }
 
+// Empty: it is trimmed, or older than the chain.
+std::string SqliteJournalFile::chain_at(uint64_t offset) {
+  for (const char* sql :
+       {"SELECT chain FROM records WHERE offset = ?", "SELECT chain FROM snapshots WHERE offset = ?"}) {
+    Sqlite::Query query(database_, sql);
+    if (query.bind(offset).step()) return query.bytes(0);
+  }
+  return "";
+}
+
+// The file that somebody deleted or replaced is still open here, with all that it held.
+Error SqliteJournalFile::with_copy(Error error) {
+  database_.keep_log_on_close(true);  // the log's name may be another file's by now
+  const std::string copy = fmt::format("{}.saved-{}", path(), epoch_);
+  try {
+    Sqlite::Query(database_, "VACUUM INTO ?").bind_text(copy).step();
+    error.hint = fmt::format(
+        "all that it held was saved in {0}: see who did that, remove {1} and {1}-wal if they are "
+        "there, then: mv {0} {1}; rubato up",
+        copy, path());
+  } catch (const Error&) {
+    ::unlink(copy.c_str());  // half a copy is none; the fix says what else can be done
+  }
+  return error;
+}
+
+void SqliteJournalFile::check_files() {
+  if (gone_) throw Error(*gone_);
+  try {
+    database_.check_in_place();
+  } catch (const Error& error) {
+    if (error.code != ErrorCode::kConflict) throw;
+    gone_ = with_copy(error);
+    throw Error(*gone_);
+  }
+  // Who deletes the note takes nothing away: we know what it says.
+  if (note_ && !note_->is_in_place()) note_ = std::make_unique<JournalNoteFile>(note_path_, note_now());
+}
+
+void SqliteJournalFile::check() {
+  const std::lock_guard lock(mutex_);
+  {
+    SqliteTransaction transaction(database_, Kind::kRead);
+    check_epoch();
+    transaction.commit();
+  }
+  check_files();
+  if (note_) note_->sync();
+}
+
 uint64_t SqliteJournalFile::append(const std::vector<std::string>& records) {
   const std::lock_guard lock(mutex_);
   SqliteTransaction transaction(database_, Kind::kWrite);
   check_epoch();
   uint64_t end = end_;
+  std::string chain = chain_;
   for (const std::string& record : records) {
     ++end;
-    Sqlite::Query insert(database_, "INSERT INTO records(offset, bytes, crc32) VALUES(?, ?, ?)");
-    insert.bind(end).bind(record).bind(checksum(end, record)).step();
+    chain = chain_next(chain, end, record);
+    Sqlite::Query insert(database_, "INSERT INTO records(offset, bytes, crc32, chain) VALUES(?, ?, ?, ?)");
+    insert.bind(end).bind(record).bind(journal_checksum(end, record)).bind(chain).step();
   }
   transaction.commit();
   end_ = end;
+  chain_ = chain;
+  // Whoever is told that the records are in must find them where the next head looks.
+  check_files();
+  if (note_) note_->write(note_now());
   return end;
 }
 
@@ -218,19 +341,27 @@ std::vector<JournalRecord> SqliteJournalFile::read(uint64_t after, size_t count_
   SqliteTransaction transaction(database_, Kind::kRead);
   check_epoch();
   {
-    Sqlite::Query query(database_, "SELECT offset, bytes, crc32 FROM records WHERE offset > ? ORDER BY offset LIMIT ?");
+    std::string chain = chain_at(after);
+    Sqlite::Query query(database_,
+                        "SELECT offset, bytes, crc32, chain FROM records WHERE offset > ? ORDER BY offset LIMIT ?");
     query.bind(after).bind(count_max);
     while (query.step()) {
       JournalRecord record;
       record.offset = query.number(0);
       record.bytes = query.bytes(1);
-      if (query.number(2) != checksum(record.offset, record.bytes)) {
+      if (query.number(2) != journal_checksum(record.offset, record.bytes)) {
         database_.damaged(fmt::format("the checksum of record {} is wrong", record.offset));
       }
       const uint64_t expected = (records.empty() ? after : records.back().offset) + 1;
       if (record.offset != expected && !records.empty()) {
         database_.damaged(fmt::format("record {} is missing", expected));
       }
+      const std::string said = query.bytes(3);
+      // What comes before the first may be trimmed, or older than the chain.
+      if (record.offset == expected && !chain.empty() && said != chain_next(chain, record.offset, record.bytes)) {
+        database_.damaged(fmt::format("record {} does not follow from the one before", record.offset));
+      }
+      chain = said;
       records.push_back(std::move(record));
     }
   }
@@ -266,7 +397,7 @@ std::optional<JournalSnapshot> SqliteJournalFile::snapshot(uint64_t offset_max) 
       newest.emplace();
       newest->offset = query.number(0);
       newest->bytes = query.bytes(1);
-      if (query.number(2) != checksum(newest->offset, newest->bytes)) {
+      if (query.number(2) != journal_checksum(newest->offset, newest->bytes)) {
         database_.damaged(fmt::format("the checksum of the snapshot at {} is wrong", newest->offset));
       }
     }
@@ -284,8 +415,10 @@ void SqliteJournalFile::write_snapshot(const JournalSnapshot& snapshot, uint64_t
                 fmt::format("a snapshot at {} is beyond the journal's end at {}", snapshot.offset, end_), path());
   }
   {
-    Sqlite::Query insert(database_, "INSERT OR REPLACE INTO snapshots(offset, bytes, crc32) VALUES(?, ?, ?)");
-    insert.bind(snapshot.offset).bind(snapshot.bytes).bind(checksum(snapshot.offset, snapshot.bytes)).step();
+    const std::string chain = chain_at(snapshot.offset);
+    Sqlite::Query insert(database_, "INSERT OR REPLACE INTO snapshots(offset, bytes, crc32, chain) VALUES(?, ?, ?, ?)");
+    insert.bind(snapshot.offset).bind(snapshot.bytes).bind(journal_checksum(snapshot.offset, snapshot.bytes));
+    insert.bind(chain).step();
   }
   const JournalTrim trim = plan_trim(snapshot_offsets(), snapshot.offset, keep_records);
   Sqlite::Query(database_, "DELETE FROM records WHERE offset < ?").bind(trim.records_below).step();

@@ -11,6 +11,7 @@
 #include <map>
 
 #include "os/process_fixture.h"
+#include "os/sqlite_journal_schema.h"
 #include "world/journal_testing.h"
 
 namespace rubato::os {
@@ -310,8 +311,8 @@ TEST_F(SqliteJournalTest, BringsAFileOfVersion1UpToDate) {
 
 TEST_F(SqliteJournalTest, RefusesAFileOfANewerVersionAndLeavesItAlone) {
   append(*open(), words("one"));
-  tamper("UPDATE meta SET version = 3; ALTER TABLE records ADD COLUMN later TEXT");
-  EXPECT_NE(trouble().find("newer Rubato (version 3; this one knows 2)"), std::string::npos) << trouble();
+  tamper("UPDATE meta SET version = 4; ALTER TABLE records ADD COLUMN later TEXT");
+  EXPECT_NE(trouble().find("newer Rubato (version 4; this one knows 3)"), std::string::npos) << trouble();
 }
 
 TEST_F(SqliteJournalTest, RefusesOtherPeoplesDatabasesAndFiles) {
@@ -328,7 +329,7 @@ TEST_F(SqliteJournalTest, NamesTheRecordThatIsDamaged) {
   tamper("DELETE FROM records WHERE offset = 3");
   EXPECT_NE(trouble().find("record 3 is missing"), std::string::npos);
   tamper("DELETE FROM records WHERE offset < 3");
-  EXPECT_NE(trouble().find("record 3 is missing"), std::string::npos) << "no snapshot stands for the first ones";
+  EXPECT_NE(trouble().find("record 1 is missing"), std::string::npos) << "no snapshot stands for the first ones";
 }
 
 TEST_F(SqliteJournalTest, RunsNothingThatAStrangerPutIntoTheFile) {
@@ -351,6 +352,308 @@ TEST_F(SqliteJournalTest, NoticesATornFile) {
     noticed += trouble().empty() ? 0 : 1;
   }
   EXPECT_EQ(static_cast<size_t>(noticed), whole.size() / 4096 - 1) << "of all pages but the first";
+}
+
+// ---- The chain and the note ----
+
+// A journal whose end is noted, as a head's is.
+class NotedJournalTest : public SqliteJournalTest {
+ protected:
+  // The error of opening it, "" for none.
+  std::string refusal() {
+    try {
+      SqliteJournalFile file(path, note);
+    } catch (const DamagedError& error) {
+      EXPECT_NE(error.hint.find("--accept-journal-loss"), std::string::npos) << error.hint;
+      return error.message;
+    }
+    return "";
+  }
+  // As after kill -9: nothing is moved from the log into the file, nothing is closed.
+  void write_and_die(int from, int to) {
+    const int result = in_child([&] {
+      SqliteJournalFile file(path, note);
+      for (int i = from; i <= to; ++i) file.append(words("record " + std::to_string(i)));
+      ::_exit(0);
+      return 0;
+    });
+    ASSERT_EQ(result, 0);
+  }
+  void expect_records(uint64_t last) {
+    const auto all = SqliteJournalFile(path, note).read(0, 1000);
+    ASSERT_EQ(all.size(), last);
+    for (uint64_t i = 1; i <= last; ++i) EXPECT_EQ(all[i - 1].bytes, "record " + std::to_string(i));
+  }
+  // Opens it all the same; what the record of the loss says.
+  JournalLoss accept() {
+    JournalLoss told;
+    EncodeLoss encode = [&told](const JournalLoss& loss) {
+      told = loss;
+      return "lost " + std::to_string(loss.first) + " to " + std::to_string(loss.last);
+    };
+    Opened opened;
+    runtime.run(open_accepting(runtime, path, note, std::move(encode), opened));
+    return told;
+  }
+  static Task<int> open_accepting(Runtime& runtime, std::string path, std::string note, EncodeLoss encode,
+                                  Opened& opened) {
+    opened = co_await SqliteJournal::open(runtime, path, note, std::move(encode));
+    co_return 0;
+  }
+
+  const std::string note = folder / "journal.note";
+};
+
+TEST_F(NotedJournalTest, OpensWhatIsWhole) {
+  write_and_die(1, 9);
+  EXPECT_EQ(refusal(), "");
+  write_and_die(10, 12);
+  expect_records(12);
+}
+
+TEST_F(NotedJournalTest, RefusesAJournalThatIsGone) {
+  write_and_die(1, 9);
+  for (const char* suffix : {"", "-wal", "-shm"}) std::filesystem::remove(path + suffix);
+  EXPECT_NE(refusal().find("lacks records 1 to 9: the file is gone"), std::string::npos) << refusal();
+  EXPECT_FALSE(std::filesystem::exists(path)) << "a refusal changes nothing";
+  folder.write("journal.db", "");
+  EXPECT_NE(refusal().find("lacks records 1 to 9: the file is empty"), std::string::npos) << refusal();
+}
+
+TEST_F(NotedJournalTest, RefusesALogThatIsGoneCutOrDamagedAndLeavesItAsItWas) {
+  write_and_die(1, 4);
+  { SqliteJournalFile file(path, note); }  // closed: its log is in the file
+  write_and_die(5, 9);
+  const std::string file = read_text(path), log = read_text(path + "-wal");
+  ASSERT_GT(log.size(), 4096u);
+  std::string damaged = log;
+  damaged[log.size() / 2] ^= 1;
+  for (const std::string& other : {std::string(), log.substr(0, log.size() / 2), damaged}) {
+    folder.write("journal.db-wal", other);
+    if (other.empty()) std::filesystem::remove(path + "-wal");
+    std::filesystem::remove(path + "-shm");
+    EXPECT_NE(refusal().find("and 9 were acknowledged"), std::string::npos) << refusal();
+    EXPECT_EQ(read_text(path), file);
+    if (!other.empty()) {
+      EXPECT_EQ(read_text(path + "-wal"), other);
+    }
+  }
+  std::filesystem::remove(path + "-shm");
+  folder.write("journal.db-wal", log);
+  expect_records(9);
+}
+
+TEST_F(NotedJournalTest, RefusesATailThatWasCutAndARecordThatWasChanged) {
+  write_and_die(1, 9);
+  tamper("DELETE FROM records WHERE offset > 7");
+  EXPECT_NE(refusal().find("lacks records 8 to 9: it ends at record 7"), std::string::npos) << refusal();
+}
+
+TEST_F(NotedJournalTest, RefusesAnotherJournalInItsPlace) {
+  write_and_die(1, 9);
+  const std::string other = folder / "other.db";
+  SqliteJournalFile(other).append(numbered(21, 40));
+  for (const char* suffix : {"", "-wal", "-shm"}) std::filesystem::remove(path + suffix);
+  std::filesystem::rename(other, path);
+  EXPECT_NE(refusal().find("another journal is in its place"), std::string::npos) << refusal();
+}
+
+TEST_F(NotedJournalTest, NoticesARecordWhoseChecksumWasMadeToFit) {
+  write_and_die(1, 9);
+  const auto checksum = journal_checksum(5, "record X");
+  tamper("UPDATE records SET bytes = CAST('record X' AS BLOB), crc32 = " + std::to_string(checksum) +
+         " WHERE offset = 5");
+  EXPECT_NE(refusal().find("record 5 does not follow from the one before"), std::string::npos) << refusal();
+}
+
+// A commit under way when its head dies: nobody was told of it.
+TEST_F(NotedJournalTest, TakesATornTailThatNobodyWasToldOf) {
+  write_and_die(1, 9);
+  std::string log = read_text(path + "-wal");
+  // Half of one more commit, as the kernel may have written it.
+  folder.write("journal.db-wal", log + log.substr(log.size() - 4120, 3000));
+  std::filesystem::remove(path + "-shm");
+  expect_records(9);
+}
+
+// Killed between the commit and the note: the note lags, and that is well.
+TEST_F(NotedJournalTest, TakesANoteThatLags) {
+  write_and_die(1, 8);
+  const std::string older = read_text(note);
+  write_and_die(9, 9);
+  folder.write("journal.note", older);
+  expect_records(9);
+  EXPECT_EQ(JournalNoteFile::read(note)->offset, 9u) << "noted anew";
+}
+
+TEST_F(NotedJournalTest, RefusesWhenTheNoteIsGoneOrDamaged) {
+  write_and_die(1, 3);
+  folder.write("journal.note", "nonsense");
+  EXPECT_NE(refusal().find("nobody knows whether the journal is whole"), std::string::npos) << refusal();
+  std::filesystem::remove(note);
+  EXPECT_NE(refusal().find("is gone"), std::string::npos) << refusal();
+  const JournalLoss told = accept();
+  EXPECT_GT(told.first, told.last);
+  EXPECT_EQ(SqliteJournalFile(path, note).read(0, 10).size(), 4u);
+}
+
+TEST_F(NotedJournalTest, ReadsTheOtherSlotOfANoteThatWasTorn) {
+  write_and_die(1, 3);
+  std::string bytes = read_text(note);
+  const JournalNote whole = *JournalNoteFile::read(note);
+  for (const size_t at : {size_t{30}, size_t{4096 + 30}}) {
+    std::string torn = bytes;
+    torn[at] ^= 1;
+    folder.write("journal.note", torn);
+    EXPECT_GE(JournalNoteFile::read(note)->offset + 1, whole.offset);
+  }
+}
+
+// The journal of 0.1.0 has neither.
+TEST_F(NotedJournalTest, BeginsTheChainAtTheFirstNewRecordOfAnOlderJournal) {
+  tamper(
+      "PRAGMA application_id=1380076108;"
+      "CREATE TABLE meta(version INTEGER NOT NULL, epoch INTEGER NOT NULL);"
+      "CREATE TABLE records(offset INTEGER PRIMARY KEY, bytes BLOB NOT NULL, crc32 INTEGER NOT NULL DEFAULT 0);"
+      "CREATE TABLE snapshots(offset INTEGER PRIMARY KEY, bytes BLOB NOT NULL, crc32 INTEGER NOT NULL DEFAULT 0);"
+      "INSERT INTO meta VALUES(2, 7);"
+      "INSERT INTO records VALUES(1, CAST('record 1' AS BLOB), " +
+      std::to_string(journal_checksum(1, "record 1")) + ");");
+  write_and_die(2, 5);
+  expect_records(5);
+  tamper("DELETE FROM records WHERE offset = 5");
+  EXPECT_NE(refusal().find("lacks record 5"), std::string::npos) << refusal();
+}
+
+TEST_F(NotedJournalTest, KeepsTheChainOverSnapshotsAndTrims) {
+  {
+    SqliteJournalFile file(path, note);
+    file.append(numbered(1, 20));
+    JournalSnapshot snapshot;
+    snapshot.offset = 20;
+    snapshot.bytes = "state";
+    file.write_snapshot(snapshot, 0);
+    file.append(numbered(21, 25));
+    snapshot.offset = 23;
+    file.write_snapshot(snapshot, 0);
+  }
+  EXPECT_EQ(refusal(), "");
+  EXPECT_EQ(SqliteJournalFile(path, note).append(words("record 26")), 26u);
+  tamper("DELETE FROM records WHERE offset <= 23");
+  EXPECT_EQ(refusal(), "") << "the snapshot at 23 stands for them";
+  tamper("UPDATE snapshots SET chain = CAST('00000000000000000000000000000000' AS BLOB)");
+  EXPECT_NE(refusal().find("record 24 does not follow"), std::string::npos) << refusal();
+}
+
+TEST_F(NotedJournalTest, GoesOnWithWhatIsLeftWhenToldTo) {
+  write_and_die(1, 9);
+  tamper("DELETE FROM records WHERE offset > 7");
+  const JournalLoss told = accept();
+  EXPECT_EQ(told.first, 8u);
+  EXPECT_EQ(told.last, 9u);
+  EXPECT_GE(told.epoch, 1u);
+  EXPECT_TRUE(std::filesystem::exists(told.kept_in)) << told.kept_in;
+  EXPECT_EQ(refusal(), "");
+  const auto all = SqliteJournalFile(path, note).read(0, 100);
+  ASSERT_EQ(all.size(), 8u);
+  EXPECT_EQ(all.back().bytes, "lost 8 to 9");
+  EXPECT_EQ(SqliteJournalFile(path, note).append(words("on")), 9u);
+}
+
+TEST_F(NotedJournalTest, GoesOnWithNothingWhenTheFileIsGone) {
+  write_and_die(1, 9);
+  for (const char* suffix : {"", "-wal", "-shm"}) std::filesystem::remove(path + suffix);
+  const JournalLoss told = accept();
+  EXPECT_EQ(told.first, 1u);
+  EXPECT_EQ(told.last, 9u);
+  EXPECT_EQ(told.kept_in, "");
+  const auto all = SqliteJournalFile(path, note).read(0, 100);
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_GT(SqliteJournalFile(path, note).epoch(), told.epoch) << "heads go on counting";
+}
+
+TEST_F(NotedJournalTest, GoesOnFromTheSnapshotWhenOlderRecordsAreDamaged) {
+  {
+    SqliteJournalFile file(path, note);
+    file.append(numbered(1, 20));
+    JournalSnapshot snapshot;
+    snapshot.offset = 10;
+    snapshot.bytes = "state";
+    file.write_snapshot(snapshot, 100);
+  }
+  tamper("UPDATE records SET bytes = CAST('X' AS BLOB) WHERE offset IN (5, 18)");
+  EXPECT_NE(refusal().find("lacks records 18 to 20"), std::string::npos) << refusal();
+  const JournalLoss told = accept();
+  EXPECT_EQ(told.first, 18u);
+  SqliteJournalFile file(path, note);
+  EXPECT_EQ(file.snapshot(UINT64_MAX)->offset, 10u);
+  const auto all = file.read(10, 100);
+  ASSERT_EQ(all.size(), 8u);
+  EXPECT_EQ(all.front().bytes, "record 11");
+}
+
+TEST_F(NotedJournalTest, FinishesARescueThatWasCutOff) {
+  write_and_die(1, 9);
+  tamper("DELETE FROM records WHERE offset > 7");
+  accept();
+  // As if it had died before the last rename, with the old files in place again.
+  std::filesystem::rename(path, path + ".rescued");
+  std::filesystem::rename(path + ".damaged-1", path);
+  Opened opened;
+  runtime.run(open_accepting(runtime, path, note, nullptr, opened));
+  EXPECT_EQ(read_all(*opened).back().bytes, "lost 8 to 9");
+}
+
+// ---- While it is in use ----
+
+std::string refusal_of_append(SqliteJournalFile& file) {
+  try {
+    file.append(words("one more"));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code, ErrorCode::kConflict);
+    return error.message + "; " + error.hint;
+  }
+  return "";
+}
+
+TEST_F(NotedJournalTest, AnswersNothingOnceItsFileIsDeletedAndSavesWhatItHeld) {
+  const auto file = std::make_unique<SqliteJournalFile>(path, note);
+  file->append(numbered(1, 5));
+  std::filesystem::remove(path);
+  const std::string refused = refusal_of_append(*file);
+  EXPECT_NE(refused.find("was deleted while it was in use"), std::string::npos) << refused;
+  EXPECT_THROW(file->check(), Error);
+  const std::string saved = path + ".saved-" + std::to_string(file->epoch());
+  ASSERT_NE(refused.find(saved), std::string::npos) << refused;
+  for (const char* suffix : {"-wal", "-shm"}) std::filesystem::remove(path + suffix);
+  std::filesystem::rename(saved, path);
+  EXPECT_GE(SqliteJournalFile(path, note).read(0, 10).size(), 5u);
+}
+
+TEST_F(NotedJournalTest, NoticesThatItsFilesWereCutOrReplaced) {
+  for (const bool cut : {true, false}) {
+    const std::string mine = folder / (cut ? "cut.db" : "replaced.db");
+    SqliteJournalFile file(mine, note);
+    file.append(numbered(1, 50));
+    file.check();
+    if (cut) {
+      std::filesystem::resize_file(mine + "-wal", std::filesystem::file_size(mine + "-wal") / 2);
+    } else {
+      std::filesystem::copy_file(mine, mine + ".copy");
+      std::filesystem::rename(mine + ".copy", mine);
+    }
+    EXPECT_THROW(file.check(), Error);
+    EXPECT_NE(refusal_of_append(file).find(cut ? "was cut from" : "was replaced"), std::string::npos);
+    std::filesystem::remove(note);
+  }
+}
+
+TEST_F(NotedJournalTest, WritesANoteAnewThatWasDeletedWhileItWasInUse) {
+  SqliteJournalFile file(path, note);
+  file.append(numbered(1, 5));
+  std::filesystem::remove(note);
+  file.append(words("record 6"));
+  EXPECT_EQ(JournalNoteFile::read(note)->offset, 6u);
 }
 
 }  // namespace

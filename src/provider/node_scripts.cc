@@ -62,6 +62,36 @@ rmdir "$HOME"/.rubato/clusters/*/nodes "$HOME"/.rubato/clusters/* "$HOME"/.rubat
 true
 )sh";
 
+// "$rb_c": the cluster. A name that begins as another's is not the same: screen's names end with a dot. tmux may leave
+// its socket behind.
+constexpr std::string_view kEndSessions = R"sh(
+rb_sessions() {
+  if command -v tmux >/dev/null 2>&1; then tmux -L "rubato-$rb_c" list-sessions 2>/dev/null; fi
+  if command -v screen >/dev/null 2>&1; then
+    screen -ls 2>/dev/null | sed -n "s/^[[:space:]]*\([0-9]*\.rubato-$rb_c\.\)[[:space:]].*/\1/p"
+  fi
+}
+if [ -n "$(rb_sessions)" ]; then
+  tmux -L "rubato-$rb_c" kill-server 2>/dev/null
+  rb_sessions | while read -r rb_s rb_rest; do screen -S "$rb_s" -X quit >/dev/null 2>&1; done
+  rb_i=0; while [ -n "$(rb_sessions)" ] && [ $rb_i -lt 50 ]; do sleep 0.1; rb_i=$((rb_i + 1)); done
+  if [ -n "$(rb_sessions)" ]; then echo "a session of rubato-$rb_c does not end" >&2; rb_left=1; fi
+fi
+rm -f "${TMUX_TMPDIR:-/tmp}/tmux-$(id -u)/rubato-$rb_c" "$HOME/.rubato/stop-$rb_c.log"
+)sh";
+
+// "$rb_c", "$rb_grace". Each node's set-up and agent are ended as its head would end them.
+constexpr std::string_view kPurgeNodes = R"sh(
+rb_left=0
+for rb_n in "$HOME/.rubato/clusters/$rb_c/nodes"/*; do
+  [ -d "$rb_n" ] || continue
+  rb_dir=$(cd "$rb_n" && pwd -P) || { rb_left=1; continue; }
+  if [ -x "$rb_dir/program" ]; then "$rb_dir/program" daemon --grace "$rb_grace" stop "$rb_dir" || rb_left=1; fi
+  [ "$rb_left" = 0 ] && { rm -rf "$rb_dir" || rb_left=1; }
+done
+[ "$rb_left" = 0 ] && { rm -rf "$HOME/.rubato/clusters/$rb_c" || rb_left=1; }
+)sh";
+
 std::string end_agent_words(const std::string& folder, Duration grace) {
   return fmt::format(
       "rb_dir={}\n[ -d \"$rb_dir\" ] || exit 0\nrb_dir=$(cd \"$rb_dir\" && pwd -P) || exit 1\n{}"
@@ -128,6 +158,16 @@ std::string stop_script(const std::string& folder, Duration grace) {
 }
 
 std::string tidy_script(const std::string& keep) { return fmt::format("rb_keep={}\n{}", keep, kTidy); }
+
+std::string end_sessions_script(const std::string& cluster) {
+  return fmt::format("rb_left=0\nrb_c={}\n{}[ \"$rb_left\" = 0 ]\n", shell_quote(cluster), kEndSessions);
+}
+
+std::string purge_script(const std::string& cluster, const std::string& docker_rm, Duration grace) {
+  std::string script = fmt::format("rb_c={}\nrb_grace={}s\n{}", shell_quote(cluster), to_ms(grace) / 1000, kPurgeNodes);
+  if (!docker_rm.empty()) script += docker_rm + "\n";
+  return script + std::string(kEndSessions) + "rb_keep=\n" + std::string(kTidy) + "[ \"$rb_left\" = 0 ]\n";
+}
 
 std::string running_script(const std::string& folder) {
   return fmt::format(

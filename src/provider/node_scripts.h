@@ -31,4 +31,12 @@ std::string tidy_script(const std::string& keep);
 
 std::string running_script(const std::string& folder);
 
+// Ends the sessions of a cluster's people (tmux, screen) and removes the logs of what waited for them.
+std::string end_sessions_script(const std::string& cluster);
+
+// All that a cluster has left on a machine, also when its head never came to end it there: agents and their folders,
+// containers, sessions, then programs that nobody uses. Ends with 1 when something of it is still there.
+// `docker_rm`: words that remove its container; may be empty.
+std::string purge_script(const std::string& cluster, const std::string& docker_rm, Duration grace);
+
 }  // namespace rubato::provider

@@ -60,11 +60,20 @@ class ProgramJournal final : public Journal {
     co_await Sleep(program_.loop(), journal_.answer_due(program_));
     journal_.check_epoch(epoch_);
     std::vector<JournalRecord> records;
+    std::string chain = journal_.chain_at(after);
     for (auto at = journal_.records_.upper_bound(after); at != journal_.records_.end(); ++at) {
       if (records.size() == count_max) break;
       JournalRecord record;
       record.offset = at->first;
       record.bytes = at->second;
+      const std::string said = journal_.chain_at(at->first);
+      if (!chain.empty() && said != chain_next(chain, at->first, at->second)) {
+        JournalLoss loss;
+        loss.first = loss.last = at->first;
+        loss.cause = "a record is damaged";
+        throw loss_error(loss, journal_.machine_.name());
+      }
+      chain = said;
       records.push_back(std::move(record));
     }
     co_return records;
@@ -83,6 +92,11 @@ class ProgramJournal final : public Journal {
 
   Task<void> write_snapshot(JournalSnapshot snapshot, uint64_t keep_records) override {
     co_await landed(journal_.begin(program_, epoch_, std::move(snapshot), keep_records));
+  }
+
+  Task<void> check() override {
+    journal_.check_epoch(epoch_);
+    co_return;
   }
 
  private:
@@ -116,7 +130,14 @@ Task<std::unique_ptr<Journal>> SimJournal::open(SimProgram& program) {
     if (!write->program.running()) orphans.push_back(id);
   }
   for (const uint64_t id : orphans) land(id);
+  verify();
+  struck_ = false;
   ++epoch_;
+  JournalNote note;
+  note.offset = end_;
+  note.chain = chain_at(end_);
+  note.epoch = epoch_;
+  note_ = note;
   simulator_.record(EventKind::kStore, machine_.node(), epoch_);
   co_return std::make_unique<ProgramJournal>(*this, program, epoch_);
 }
@@ -157,7 +178,83 @@ void SimJournal::land(uint64_t id) {
   apply(*write);
 }
 
+std::string SimJournal::chain_at(uint64_t offset) const {
+  const auto found = chains_.find(offset);
+  return found == chains_.end() ? "" : found->second;
+}
+
+void SimJournal::cut_tail(uint64_t records) {
+  if (records == 0 || end_ == 0) return;
+  simulator_.mark("journal.tail_cut");
+  simulator_.record(EventKind::kStore, machine_.node(), hash_of("cut") ^ records);
+  forget_from(end_ - std::min(records, end_) + 1);
+  struck_ = true;
+}
+
+void SimJournal::damage_record(uint64_t offset) {
+  const auto found = records_.find(offset);
+  if (found == records_.end()) return;
+  simulator_.mark("journal.record_damaged");
+  simulator_.record(EventKind::kStore, machine_.node(), hash_of("damaged") ^ offset);
+  found->second += "?";
+}
+
+void SimJournal::remove_file() {
+  simulator_.mark("journal.file_gone");
+  simulator_.record(EventKind::kStore, machine_.node(), hash_of("gone"));
+  forget_from(0);
+  struck_ = true;
+}
+
+// Snapshots that lie there go too: they are in the same file.
+void SimJournal::forget_from(uint64_t first) {
+  records_.erase(records_.lower_bound(first), records_.end());
+  snapshots_.erase(snapshots_.lower_bound(first), snapshots_.end());
+  chains_.erase(chains_.lower_bound(first), chains_.end());
+  end_ = 0;
+  if (!records_.empty()) end_ = records_.rbegin()->first;
+  if (!snapshots_.empty()) end_ = std::max(end_, snapshots_.rbegin()->first);
+}
+
+// As a head reads it: the newest snapshot, and the records after it.
+std::optional<JournalLoss> SimJournal::find_damage() const {
+  uint64_t last = snapshots_.empty() ? 0 : snapshots_.rbegin()->first;
+  std::string chain = chain_at(last);
+  for (auto at = records_.upper_bound(last); at != records_.end(); ++at) {
+    const std::string said = chain_at(at->first);
+    if (at->first != last + 1 || said != chain_next(chain, at->first, at->second)) {
+      JournalLoss loss;
+      loss.first = last + 1;
+      loss.last = std::max(end_, note_ ? note_->offset : 0);
+      loss.epoch = note_ ? note_->epoch : epoch_;
+      loss.cause = "record " + std::to_string(last + 1) + " is damaged or missing";
+      return loss;
+    }
+    last = at->first;
+    chain = said;
+  }
+  return note_ ? find_loss(*note_, end_, chain_at(note_->offset)) : std::nullopt;
+}
+
+void SimJournal::verify() {
+  const std::optional<JournalLoss> loss = find_damage();
+  if (!loss) return;
+  if (!accept_loss) {
+    simulator_.mark("journal.refused");
+    throw loss_error(*loss, machine_.name());
+  }
+  simulator_.mark("journal.loss_accepted");
+  const EncodeLoss encode = std::exchange(accept_loss, nullptr);
+  forget_from(loss->first);
+  const std::string bytes = encode(*loss);
+  chains_[end_ + 1] = chain_next(chain_at(end_), end_ + 1, bytes);
+  records_.emplace(++end_, bytes);
+}
+
 void SimJournal::check_epoch(uint64_t epoch) const {
+  if (epoch == epoch_ && struck_) {
+    throw Error(ErrorCode::kConflict, "the journal was deleted, replaced or cut while it was in use", machine_.name());
+  }
   if (epoch == epoch_) return;
   throw Error(ErrorCode::kConflict, "another program has taken over the journal", machine_.name());
 }
@@ -192,11 +289,20 @@ bool SimJournal::apply_records(Write& write) {
   if (was_running && !write.program.running()) return false;
   for (std::string& record : write.records) {
     simulator_.record(EventKind::kStore, machine_.node(), hash_of(record) ^ end_);
+    chains_[end_ + 1] = chain_next(chain_at(end_), end_ + 1, record);
     records_.emplace(++end_, std::move(record));
   }
   ++commits_;
   write.end = end_;
   tell(Durable::kAfter);
+  // Who dies here has told nobody of the records; they may be in, and the note lags.
+  if (!was_running || write.program.running()) {
+    JournalNote note;
+    note.offset = end_;
+    note.chain = chain_at(end_);
+    note.epoch = epoch_;
+    note_ = note;
+  }
   return true;
 }
 
@@ -213,6 +319,8 @@ void SimJournal::apply_snapshot(const Write& write) {
   const JournalTrim trim = plan_trim(offsets, snapshot.offset, write.keep_records);
   records_.erase(records_.begin(), records_.lower_bound(trim.records_below));
   snapshots_.erase(snapshots_.begin(), snapshots_.lower_bound(trim.snapshots_below));
+  const uint64_t kept = std::min(snapshots_.begin()->first, records_.empty() ? end_ : records_.begin()->first);
+  chains_.erase(chains_.begin(), chains_.lower_bound(kept));
 }
 
 }  // namespace rubato::sim

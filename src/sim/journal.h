@@ -3,6 +3,11 @@
 // A commit takes a while (seeded). One under way when its program dies, or its machine loses power, is in or not: the
 // seed decides, at the latest when the next program opens the journal. What a program was told is in, is in.
 // on_commit lets a test strike exactly before or after a record becomes durable.
+//
+// Records are chained, and the end is noted outside of the file, by the rules of world/journal_chain.h: when a commit
+// is durable, and before its program hears of it. cut_tail, damage_record and remove_file do to the file what people
+// and disks do; the note is another file, which stays. Opening then refuses (DamagedError), or goes on with what is
+// left if `accept_loss` is set.
 #pragma once
 
 #include <functional>
@@ -13,6 +18,7 @@
 
 #include "sim/machine.h"
 #include "world/journal.h"
+#include "world/journal_chain.h"
 
 namespace rubato::sim {
 
@@ -34,6 +40,14 @@ class SimJournal {
   // not in.
   std::function<void(uint64_t offset, Durable when)> on_commit;
 
+  // Strikes at the file. While a program has it open, its next commit fails with kConflict, as the file is not its own
+  // any more, except for damage_record, which is noticed when the record is read.
+  void cut_tail(uint64_t records);      // the newest ones go
+  void damage_record(uint64_t offset);  // its bytes are others
+  void remove_file();                   // records and snapshots are gone
+  EncodeLoss accept_loss;               // if set, the next opening goes on with what is left
+  const std::optional<JournalNote>& note() const { return note_; }
+
   // What is on the disk. With disk().set_free_bytes(0), writes throw kUnavailable.
   const std::map<uint64_t, std::string>& records() const { return records_; }
   const std::map<uint64_t, std::string>& snapshots() const { return snapshots_; }
@@ -52,6 +66,10 @@ class SimJournal {
   bool apply_records(Write& write);
   void apply_snapshot(const Write& write);
   void check_epoch(uint64_t epoch) const;
+  void verify();
+  std::optional<JournalLoss> find_damage() const;
+  void forget_from(uint64_t first);
+  std::string chain_at(uint64_t offset) const;
   Duration latency();
   Instant answer_due(SimProgram& program) { return program.loop().now() + latency(); }
 
@@ -59,6 +77,9 @@ class SimJournal {
   SimMachine& machine_;
   Random random_;
   std::map<uint64_t, std::string> records_, snapshots_;
+  std::map<uint64_t, std::string> chains_;  // of records and of snapshots
+  std::optional<JournalNote> note_;
+  bool struck_ = false;  // since it was opened: the file is not the one that is open
   uint64_t end_ = 0, epoch_ = 0, commits_ = 0;
   std::map<uint64_t, std::shared_ptr<Write>> writes_;  // under way
   uint64_t next_write_ = 1;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "sim/simulation.h"
 #include "world/journal_testing.h"
 
@@ -158,6 +160,99 @@ TEST(SimJournal, HasWhatWasToldAfterCrashesAtAnyTime) {
   for (uint64_t seed = 1; seed <= 50; ++seed) chaos(seed, marks);
   EXPECT_GT(marks["journal.unheard"], 0u) << "a record may be in though nobody heard of it";
   EXPECT_GT(marks["journal.lost"], 0u);
+}
+
+// ---- Strikes at the file ----
+
+enum class Strike { kNone, kTailCut, kRecordDamaged, kFileGone };
+
+void strike_at(SimJournal& journal, Random& random, Strike strike) {
+  switch (strike) {
+    case Strike::kNone:
+      return;
+    case Strike::kTailCut:
+      journal.cut_tail(1 + random.below(5));
+      return;
+    case Strike::kRecordDamaged:
+      journal.damage_record(1 + random.below(std::max<uint64_t>(journal.end(), 1)));
+      return;
+    case Strike::kFileGone:
+      journal.remove_file();
+      return;
+  }
+}
+
+// Either the next head refuses, or nothing that was told is missing. Heads die, power goes, and in between, or while a
+// head runs, somebody strikes at the file.
+void refuse_or_have_all(uint64_t seed, std::map<std::string, uint64_t>& marks) {
+  World1 world(seed);
+  Told told;
+  Random random(seed);
+  bool refused = false;
+  for (int life = 0; life < 5 && !refused; ++life) {
+    SimProgram& head = start_busy_head(world, told);
+    world.sim.simulator.run_for(10ms + seconds(random.unit() * 0.03));
+    const auto strike = static_cast<Strike>(random.below(4));
+    const bool while_up = random.chance(0.5);
+    const bool is_missed = (strike == Strike::kTailCut || strike == Strike::kFileGone) && world.journal.end() > 0;
+    if (while_up) {
+      strike_at(world.journal, random, strike);
+      world.sim.simulator.run_for(20ms);
+      EXPECT_FALSE(is_missed && head.running()) << seed << ": a head goes on with a journal that is not there";
+    }
+    if (random.chance(0.5)) {
+      head.kill();
+    } else {
+      world.sim.machine(1).reboot();
+    }
+    if (!while_up) strike_at(world.journal, random, strike);
+    SimProgram& next = start_busy_head(world, told);
+    world.sim.simulator.run_for(30ms);
+    refused = !next.running();
+    if (!refused) {
+      for (const auto& [offset, record] : told) {
+        const auto found = world.journal.records().find(offset);
+        EXPECT_TRUE(found != world.journal.records().end() && found->second == record)
+            << seed << ": record " << offset << " is gone without a word";
+      }
+      next.kill();
+    } else {
+      EXPECT_NE(next.console().err_text().find("--accept-journal-loss"), std::string::npos)
+          << seed << ": " << next.console().err_text();
+    }
+  }
+  for (const auto& [name, count] : world.sim.simulator.marks()) marks[name] += count;
+}
+
+TEST(SimJournal, RefusesOrHasAllThatWasToldWhateverIsDoneToIt) {
+  std::map<std::string, uint64_t> marks;
+  const char* count = std::getenv("RUBATO_SEEDS");
+  const uint64_t seeds = count ? std::strtoull(count, nullptr, 10) : 300;
+  for (uint64_t seed = 1; seed <= seeds; ++seed) refuse_or_have_all(seed, marks);
+  for (const char* mark : {"journal.tail_cut", "journal.record_damaged", "journal.file_gone", "journal.refused"}) {
+    EXPECT_GT(marks[mark], 0u) << mark;
+  }
+}
+
+TEST(SimJournal, GoesOnWithoutWhatIsLostWhenToldTo) {
+  World1 world;
+  Told told;
+  SimProgram& head = start_busy_head(world, told);
+  world.sim.simulator.run_for(30ms);
+  head.kill();
+  world.sim.simulator.run_for(20ms);
+  const uint64_t end = world.journal.note()->offset;
+  world.journal.cut_tail(3);
+  JournalLoss lost;
+  world.journal.accept_loss = [&lost](const JournalLoss& loss) {
+    lost = loss;
+    return std::string("lost");
+  };
+  SimProgram& next = start_busy_head(world, told);
+  world.sim.simulator.run_for(30ms);
+  EXPECT_TRUE(next.running());
+  EXPECT_EQ(lost.last, end);
+  EXPECT_EQ(world.journal.records().at(lost.first), "lost");
 }
 
 TEST(SimJournal, IsTheSameForTheSameSeed) {

@@ -21,7 +21,8 @@ struct JournalSnapshot {
 };
 
 // One writer at a time: opening takes the journal over. Every call throws kUnavailable when the store does not answer,
-// and kConflict when another process has taken the journal over since (this one must then stop).
+// kConflict when another process has taken the journal over since, or what holds it was deleted, replaced or cut (this
+// process must then stop), and DamagedError (journal_chain.h) when records are missing or damaged.
 class Journal {
  public:
   virtual ~Journal() = default;
@@ -39,6 +40,9 @@ class Journal {
   // Keeps the snapshot; then forgets records and snapshots that lie more than `keep_records` before it (always keeping
   // one snapshot from which the kept records can be replayed).
   virtual Task<void> write_snapshot(JournalSnapshot snapshot, uint64_t keep_records) = 0;
+
+  // Throws what an append would throw now; for times in which nothing is appended.
+  virtual Task<void> check() = 0;
 };
 
 }  // namespace rubato

@@ -2,6 +2,7 @@
 """Clusters of other machines, by the commands that people type: hosts.py makes the machines, this one is the laptop."""
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -200,6 +201,85 @@ class RemoteTest(RemoteCase):
         # The shared connection is gone: the next command makes another one.
         self.assertEqual(self.kill_masters(), 1)
         self.assertEqual(self.rubato("exec", "lab", "hostname").stdout, "head\n")
+
+    def test_a_killed_exec_ends_its_command(self):
+        """Nobody hears it any more: SIGKILL tells the machine nothing but that its streams are closed."""
+        self.make("head")
+        self.up(self.text())
+        here = lambda: [line for line in self.hosts["head"].run("ps -eo args= -ww").splitlines()
+                        if line.startswith("sleep 1234")]
+        for death in (signal.SIGKILL, signal.SIGTERM):
+            begun = self.follow("exec", "lab", "echo begun; sleep 1234")
+            self.assertEqual(begun.stdout.readline(), "begun\n")
+            self.assertEqual(len(here()), 1)
+            begun.send_signal(death)
+            begun.wait()
+            wait_until(lambda: not here(), lambda: f"the end of {here()}")
+
+    def leftovers_on(self, name):
+        """What a purge should have taken: files, sessions and agents of the cluster."""
+        run = self.hosts[name].run
+        return [*run("ls -d ~/.rubato ~/.local/state/rubato 2>/dev/null || true").split(),
+                *run("tmux -L rubato-lab list-sessions 2>/dev/null || true").splitlines(),
+                *run("screen -ls 2>/dev/null | grep rubato-lab || true").splitlines(), *self.agents_on(name)]
+
+    def test_a_purge_after_down_leaves_nothing_anywhere(self):
+        self.make("head", "w1")
+        self.up(self.text())
+        for program in ("tmux", "screen"):
+            if shutil.which(program):
+                self.rubato("exec", "lab", "sleep 1000", f"--{program}")
+        self.hosts["head"].run("mkdir -p ~/.rubato && touch ~/.rubato/stop-lab.log")
+        self.rubato("down", "lab", "-y")
+        self.assertTrue((self.place / "machines.json").exists())
+        self.assertTrue(self.leftovers_on("head"))
+        done = self.rubato("down", "--purge", "-y", "lab")
+        self.assertIn("nothing of 'lab' is left here, nor on 2 machines", done.stderr)
+        for name in ("head", "w1"):
+            self.assertEqual(self.leftovers_on(name), [])
+        self.assertFalse(self.place.exists())
+        self.assert_hosts_are_clean()
+
+    def test_a_purge_says_what_it_could_not_reach_and_comes_back_for_it(self):
+        self.make("head", "w1", "w2")
+        self.up(self.text())
+        self.hosts["w1"].cut()
+        done = self.rubato("down", "--purge", "-y", "--timeout", "15s", "lab", code=1, timeout=200)
+        address = self.hosts["w1"].address
+        self.assertIn(f"{address} was not cleaned", done.stderr)
+        self.assertIn("rubato down --purge lab", done.stderr)
+        self.assertNotIn("nothing of 'lab' is left here", done.stderr)
+        self.assertEqual(self.leftovers_on("w2"), [])
+        self.hosts["w1"].mend()
+        wait_until(lambda: self.rubato("down", "--purge", "-y", "lab", code=None, timeout=200).returncode == 0,
+                   "a purge of what is left")
+        self.assertEqual(self.leftovers_on("w1"), [])
+        self.assertFalse(self.place.exists())
+
+    def test_connect_from_a_second_laptop_changes_nothing(self):
+        self.make("head", "w1")
+        self.up(self.text())
+        before = self.rubato("events", "--limit", 1000).stdout
+        second = {"XDG_STATE_HOME": str(self.folder / "second")}
+        (self.folder / "second").mkdir()
+        for argv in (["status", "cluster.yaml"], ["exec", "cluster.yaml", "true"]):
+            done = self.rubato(*argv, env=second, code=1)
+            self.assertIn("rubato connect cluster.yaml", done.stderr)
+            self.assertNotIn("--cluster default", done.stderr)
+        done = self.rubato("connect", "cluster.yaml", env=second)
+        self.assertIn("connected to 'lab'", done.stderr)
+        status = json.loads(self.rubato("status", "cluster.yaml", "--json", env=second).stdout)
+        self.assertEqual(len(status["nodes"]), 2)
+        self.assertEqual(self.rubato("exec", "lab", "hostname", env=second).stdout, "head\n")
+        self.assertEqual(self.rubato("events", "--limit", 1000).stdout.splitlines()[-1].split()[1:],
+                         before.splitlines()[-1].split()[1:])
+        connected = json.loads(self.rubato("connect", "cluster.yaml", "--json", env=second).stdout)
+        self.assertEqual(len(connected["nodes"]), 2)
+        self.rubato("down", "-y", "lab")
+        gone = self.rubato("connect", "cluster.yaml", env={"XDG_STATE_HOME": str(self.folder / "third")}, code=1)
+        self.assertIn("'lab' is not up on", gone.stderr)
+        self.assertIn("rubato up cluster.yaml", gone.stderr)
+        self.rubato("down", "-y", "--purge", "lab", env=second, code=None)
 
     def kill_masters(self):
         """Of the connections that this test's commands share; how many."""

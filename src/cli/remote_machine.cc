@@ -1,0 +1,40 @@
+#include "cli/remote_machine.h"
+
+#include <fmt/format.h>
+
+#include "cli/remote_place.h"
+#include "core/text.h"
+#include "os/files.h"
+
+namespace rubato::cli {
+
+ClusterPlace lock_of(const ClusterPlace& place) { return {place.name, place.folder + "/ssh"}; }
+
+Error failed_there(const std::string& what, const provider::SshTarget& target, const provider::CommandResult& result,
+                   std::string fix) {
+  return Error(ErrorCode::kFailed,
+               fmt::format("{} on {} ended with {}{}", what, provider::to_string(target), result.exit_code,
+                           provider::last_words(result)),
+               "", std::move(fix));
+}
+
+std::string provider_name(const ClusterFile& file) {
+  return file.provider.command.empty() ? file.provider.module : shell_join(file.provider.command);
+}
+
+provider::ExternalSettings client_settings(const ClusterPlace& place, const ClusterFile& file,
+                                           const std::string& folder, const Environment& env) {
+  provider::ExternalSettings settings;
+  settings.place = provider::ExternalPlace::kClient;
+  settings.folder = folder;
+  settings.state = place.folder + "/provider-client";
+  os::RealFiles files;
+  std::string key = file.auth.ssh_public_key;
+  if (key.empty() && !file.auth.ssh_private_key.empty()) key = file.auth.ssh_private_key + ".pub";
+  if (const auto text = key.empty() ? std::nullopt : files.read(expand_home(key, env))) {
+    settings.authorized_keys.emplace_back(trim(*text));
+  }
+  return settings;
+}
+
+}  // namespace rubato::cli
