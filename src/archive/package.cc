@@ -103,7 +103,7 @@ class Largest {
                           folder, named.empty() ? "data/" : "/" + named.front().second));
 }
 
-void check_size(Files& files, const std::string& folder, const TreeOptions& tree, const PackOptions& options) {
+uint64_t check_size(Files& files, const std::string& folder, const TreeOptions& tree, const PackOptions& options) {
   TreeWalk walk(files, folder, tree);
   Largest largest;
   uint64_t size = 0, entries = 0;
@@ -113,11 +113,13 @@ void check_size(Files& files, const std::string& folder, const TreeOptions& tree
     largest.add(*entry);
   }
   if (size > options.size_max || entries > options.entries_max) refuse_size(folder, options, size, entries, largest);
+  if (options.on_progress) options.on_progress({0, size, largest.take()});
+  return size;
 }
 
 Package pack_tree(Files& files, const std::string& folder, const std::string& package_file, const TreeOptions& tree,
                   const PackOptions& options) {
-  check_size(files, folder, tree, options);
+  const uint64_t size = check_size(files, folder, tree, options);
   const Draft draft(files, package_file);
   const std::string draft_file = draft.at("package");
   TarLimits limits;
@@ -132,6 +134,7 @@ Package pack_tree(Files& files, const std::string& folder, const std::string& pa
       hash.update(*chunk);
       package.bytes += chunk->size();
       file->append(*chunk);
+      if (options.on_progress) options.on_progress({std::min(tar.counts().content_bytes, size), size, {}});
     }
   }
   files.rename(draft_file, package_file);

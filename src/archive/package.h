@@ -10,7 +10,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "archive/tree.h"
@@ -18,12 +20,20 @@
 
 namespace rubato::archive {
 
+// How far the packing is. The sizes are those of the files, before compression.
+struct PackProgress {
+  uint64_t bytes = 0;
+  uint64_t of_bytes = 0;
+  std::vector<std::pair<uint64_t, std::string>> largest;  // at the beginning only: the largest files and folders
+};
+
 struct PackOptions {
   uint64_t size_max = uint64_t{512} << 20;  // of the files in it, before compression
   uint64_t entries_max = 200'000;
   bool ignore_files = true;       // obey .gitignore and .rubatoignore
   std::vector<std::string> only;  // as in TreeOptions: for a script that is submitted without its folder
   std::string needed;             // as in TreeOptions: for the script itself
+  std::function<void(const PackProgress&)> on_progress;  // first when all is counted, then for each piece
 };
 
 struct Package {

@@ -13,6 +13,7 @@
 #include "cli/cluster_commands.h"
 #include "cli/cluster_tools.h"
 #include "cli/commands.h"
+#include "cli/complete_command.h"
 #include "cli/completion.h"
 #include "cli/config_commands.h"
 #include "cli/daemon_command.h"
@@ -30,9 +31,9 @@
 #include "cli/simulate_command.h"
 #include "cli/status_commands.h"
 #include "cli/submit_command.h"
+#include "cli/suggest.h"
 #include "cli/top_command.h"
 #include "core/random.h"
-#include "core/text.h"
 #include "os/machine.h"
 #include "os/probe.h"
 #include "os/python.h"
@@ -44,27 +45,6 @@ namespace rubato::cli {
 namespace {
 
 constexpr uint16_t kDefaultRendezvousPort = 29400;
-
-// A word that is no command; people forget the `run` that torchrun does not have.
-Error unknown_command(const std::string& word) {
-  std::vector<std::string_view> names;
-  for (const Command* command : all_commands()) {
-    if (command->name.starts_with(word + " ")) {
-      return Error(ErrorCode::kUsage, fmt::format("rubato {} needs one more word", word), "",
-                   fmt::format("write {}", command->usage));
-    }
-    if (!command->hidden) names.push_back(command->name);
-  }
-  const bool flag = word.starts_with('-');
-  const auto near = nearest(word, names);
-  std::string hint = "see 'rubato --help'";
-  if (flag || word.ends_with(".py")) {
-    hint = fmt::format("did you mean rubato run {}? see 'rubato --help'", word);
-  } else if (near) {
-    hint = fmt::format("did you mean rubato {}? see 'rubato --help'", *near);
-  }
-  return Error(ErrorCode::kUsage, fmt::format("unknown {} '{}'", flag ? "flag" : "command", word), "", hint);
-}
 
 LaunchSpec read_run(const ParsedCommand& parsed, const Shell& shell) {
   try {
@@ -111,7 +91,7 @@ int do_help(const ParsedCommand& parsed, const Shell& shell) {
     return 0;
   }
   const FoundCommand found = find_command(parsed.positionals);
-  if (found.command == nullptr) throw unknown_command(parsed.positionals.front());
+  if (found.command == nullptr) throw unknown_command(parsed.positionals);
   shell.out(command_help(*found.command, shell.colour));
   return 0;
 }
@@ -149,6 +129,7 @@ Body body_of(const Command& command) {
       {&doctor_table(), do_doctor},
       {&version_table(), do_version},
       {&completion_table(), do_completion},
+      {&complete_table(), complete_command},
       {&help_table(), do_help},
       {&docs_table(), do_docs},
       {&head_table(), do_head},
@@ -215,7 +196,7 @@ int dispatch(const std::vector<std::string>& args, const Shell& shell) {
   }
   if (first == "--version") return do_version({}, shell);
   const FoundCommand found = find_command(args);
-  if (found.command == nullptr) throw unknown_command(first);
+  if (found.command == nullptr) throw unknown_command(args);
   return do_command(*found.command, {args.begin() + static_cast<long>(found.words), args.end()}, shell);
 }
 

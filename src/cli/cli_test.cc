@@ -92,7 +92,31 @@ TEST(Cli, AnUnknownCommandSuggestsTheNearest) {
 TEST(Cli, AGroupOfCommandsNeedsOneMoreWord) {
   const Result result = type({"job", "j-1"});
   EXPECT_EQ(result.code, 2);
-  EXPECT_NE(result.err.find("write rubato job show ID"), std::string::npos);
+  EXPECT_NE(result.err.find("write rubato job show j-1"), std::string::npos);
+  EXPECT_EQ(type({"config"}).err,
+            "error: rubato config needs one more word: check, show, explain, migrate, schema\n"
+            "  fix write rubato config check, or see 'rubato help config check'\n");
+}
+
+TEST(Cli, WordsOfOtherToolsAndSlipsGetASuggestion) {
+  const auto hint = [](std::vector<std::string> words) {
+    const Result result = type(std::move(words));
+    EXPECT_EQ(result.code, 2);
+    const size_t at = result.err.find("did you mean ");
+    return at == std::string::npos ? result.err : result.err.substr(at, result.err.find('?') - at);
+  };
+  EXPECT_EQ(hint({"cancel", "j-1"}), "did you mean rubato stop");
+  EXPECT_EQ(hint({"kill", "j-1"}), "did you mean rubato stop");
+  EXPECT_EQ(hint({"ps"}), "did you mean rubato jobs");
+  EXPECT_EQ(hint({"queue"}), "did you mean rubato jobs");
+  EXPECT_EQ(hint({"job", "list"}), "did you mean rubato jobs");
+  EXPECT_EQ(hint({"job", "logs", "x"}), "did you mean rubato logs");
+  EXPECT_EQ(hint({"job", "shwo", "x"}), "did you mean rubato job show");
+  EXPECT_EQ(hint({"config", "chek", "c.yaml"}), "did you mean rubato config check");
+  EXPECT_EQ(hint({"shutdown"}), "did you mean rubato down");
+  EXPECT_EQ(type({"config", "xyzzy"}).err,
+            "error: unknown command 'config xyzzy'\n"
+            "  fix write rubato config check; there are: check, show, explain, migrate, schema\n");
 }
 
 TEST(Cli, VersionComesAsTextAndAsJson) {
@@ -146,6 +170,25 @@ TEST(Cli, CompletionKnowsEveryFlag) {
   }
   EXPECT_EQ(type({"completion"}).code, 2);
   EXPECT_EQ(type({"completion", "tcsh"}).code, 2);
+}
+
+// What the reference shows can be typed: every flag of every example is one.
+TEST(Cli, EveryExampleIsACommandThatIsUnderstood) {
+  for (const Command* command : all_commands()) {
+    for (const auto& [what, line] : command->examples) {
+      std::vector<std::string> words;
+      for (const std::string_view word : split(line.substr(0, line.find_first_of(">|#;")), ' ')) {
+        if (!word.empty()) words.emplace_back(word);
+      }
+      const auto at = std::ranges::find(words, "rubato");
+      ASSERT_NE(at, words.end()) << line;
+      const std::vector<std::string> typed(at + 1, words.end());
+      const FoundCommand found = find_command(typed);
+      ASSERT_EQ(found.command, command) << line;
+      EXPECT_NO_THROW(parse_command(*command, {typed.begin() + static_cast<long>(found.words), typed.end()}, {}))
+          << line;
+    }
+  }
 }
 
 TEST(Cli, DocsHaveEveryCommandAndFlag) {

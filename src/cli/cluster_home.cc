@@ -82,6 +82,19 @@ std::string choose_cluster(const std::vector<ClusterFound>& found, const std::st
               fmt::format("write --cluster {}, or set RUBATO_CLUSTER", open.front()));
 }
 
+std::string choose_past_cluster(const std::vector<ClusterFound>& found, const std::string& named) {
+  const bool any_open = std::any_of(found.begin(), found.end(), [](const auto& one) { return one.open; });
+  if (any_open || !named.empty() || found.empty()) return choose_cluster(found, named);
+  if (found.size() == 1) return found.front().name;
+  std::vector<std::string> names;
+  for (const ClusterFound& one : found) {
+    if (one.name == "local") return one.name;
+    names.push_back(one.name);
+  }
+  throw Error(ErrorCode::kUsage, fmt::format("which cluster? all are down: {}", join(names, ", ")), "",
+              fmt::format("write --cluster {}, or set RUBATO_CLUSTER", names.front()));
+}
+
 ClusterPlace place_of(const Environment& env, const std::string& name) {
   if (!valid_cluster_name(name)) {
     throw Error(ErrorCode::kUsage, fmt::format("'{}' is not a name for a cluster", name), "",

@@ -34,6 +34,9 @@ std::vector<ClusterFound> list_clusters(const std::string& folder);
 // is none, and a usage Error that lists them when it could be several.
 std::string choose_cluster(const std::vector<ClusterFound>& found, const std::string& named);
 
+// The same for commands that read what a cluster has left: where none is open, the only one that was, or "local".
+std::string choose_past_cluster(const std::vector<ClusterFound>& found, const std::string& named);
+
 // All of the above for a command with the flag --cluster, or with -n/--cluster-name, which means the same where there
 // is no cluster file.
 ClusterPlace cluster_place(const ParsedCommand& parsed, const Environment& env);

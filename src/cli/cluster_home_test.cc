@@ -43,6 +43,18 @@ TEST(ClusterHome, NoneAndSeveralAreClearErrors) {
   EXPECT_EQ(not_chosen({{"lab", true}}, "zzzzzz").hint, "running: lab");
 }
 
+TEST(ClusterHome, OfClustersThatAreDownTheOnlyOneIsRead) {
+  EXPECT_EQ(choose_past_cluster({{"lab", false}}, ""), "lab");
+  EXPECT_EQ(choose_past_cluster({{"lab", false}, {"local", false}}, ""), "local");
+  EXPECT_EQ(choose_past_cluster({{"lab", false}, {"zoo", true}}, ""), "zoo") << "one that is up goes first";
+  EXPECT_EQ(choose_past_cluster({{"lab", false}, {"zoo", true}}, "lab"), "lab");
+  EXPECT_EQ(usage_error([] {
+              choose_past_cluster({{"a", false}, {"b", false}}, "");
+            }).message,
+            "which cluster? all are down: a, b");
+  EXPECT_THROW(choose_past_cluster({}, ""), Error);
+}
+
 TEST(ClusterHome, ANameNeverLeavesTheFolder) {
   for (const char* name : {"..", "a/b", "", "A", "a b"}) {
     EXPECT_THROW(place_of({{"HOME", "/h"}}, name), Error) << name;

@@ -70,7 +70,10 @@ const Command& down_table() {
       .summary = "end a cluster: its jobs, nodes and head",
       .usage = "rubato down [CLUSTER] [-y] [--purge] [--workers-only [--keep-min-workers]]",
       .about = "The journal, logs and outputs stay, for 'rubato up' to find again; --purge removes them.",
-      .positional = {.name = "CLUSTER", .help = "a cluster file, or the name of a cluster", .at_most = 1},
+      .positional = {.name = "CLUSTER",
+                     .help = "a cluster file, or the name of a cluster",
+                     .names = "clusters",
+                     .at_most = 1},
       .flags = {{.name = "yes", .short_name = 'y', .help = "do not ask"},
                 {.name = "workers-only", .help = "end the workers; the head stays"},
                 {.name = "keep-min-workers", .help = "of each type, keep as many as its min_workers"},
@@ -91,12 +94,14 @@ const Command& down_table() {
 }
 
 const Command& status_table() {
-  static const Command table{
-      .name = "status",
-      .summary = "show the cluster, its nodes, jobs and last events",
-      .usage = "rubato status [CLUSTER] [--json]",
-      .positional = {.name = "CLUSTER", .help = "a cluster file, or the name of a cluster", .at_most = 1},
-      .flags = {json_flag(), cluster_flag()}};
+  static const Command table{.name = "status",
+                             .summary = "show the cluster, its nodes, jobs and last events",
+                             .usage = "rubato status [CLUSTER] [--json]",
+                             .positional = {.name = "CLUSTER",
+                                            .help = "a cluster file, or the name of a cluster",
+                                            .names = "clusters",
+                                            .at_most = 1},
+                             .flags = {json_flag(), cluster_flag()}};
   return table;
 }
 
@@ -135,7 +140,7 @@ const Command& why_table() {
       .summary = "explain why a job or node is as it is, or the autoscaler's last decision",
       .usage = "rubato why JOB|NODE [--json]  |  why --last [-n N]",
       .about = "What is wanted, what stands against it, and what would change it: from the recorded decision.",
-      .positional = {.name = "JOB|NODE", .help = "id, the start of it, or name", .at_most = 1},
+      .positional = {.name = "JOB|NODE", .help = "id, the start of it, or name", .names = "subjects", .at_most = 1},
       .flags = {{.name = "last", .help = "the autoscaler's last decision: a launch, a removal, or why there is none"},
                 {.name = "limit",
                  .short_name = 'n',

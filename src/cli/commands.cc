@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cli/common_flags.h"
+
 namespace rubato::cli {
 
 const Command& doctor_table() {
@@ -46,6 +48,17 @@ const Command& completion_table() {
       .examples = {{"bash", "rubato completion bash > ~/.local/share/bash-completion/completions/rubato"},
                    {"zsh", "rubato completion zsh > ~/.zfunc/_rubato   # with ~/.zfunc in $fpath"},
                    {"fish", "rubato completion fish > ~/.config/fish/completions/rubato.fish"}}};
+  return table;
+}
+
+const Command& complete_table() {
+  static const Command table{
+      .name = "complete",
+      .summary = "print names for a completion script",
+      .usage = "rubato complete jobs|nodes|subjects|clusters",
+      .positional = {.name = "WHAT", .help = "jobs, nodes, both (subjects) or clusters", .at_most = 1},
+      .flags = {cluster_flag()},
+      .hidden = true};
   return table;
 }
 
@@ -109,6 +122,7 @@ const std::vector<const Command*>& all_commands() {
                                                     &doctor_table(),
                                                     &version_table(),
                                                     &completion_table(),
+                                                    &complete_table(),
                                                     &help_table(),
                                                     &docs_table(),
                                                     &head_table(),

@@ -9,6 +9,7 @@
 namespace rubato::cli {
 
 const Command& run_table();
+const Command& complete_table();
 
 const Command& up_table();
 const Command& down_table();

@@ -44,7 +44,7 @@ TEST(Commands, JobsAreATableOrJson) {
   CannedHead head;
   head.reply("GET jobs", {{"jobs", json::array({train("running")})}});
   head.reply("GET jobs?all=1", {{"jobs", json::array()}});
-  EXPECT_NE(type_at(head, {"jobs"}).out.find("j-1  train  running"), std::string::npos);
+  EXPECT_NE(type_at(head, {"jobs"}).out.find("j-1  train  -      0     running"), std::string::npos);
   EXPECT_EQ(json::parse(type_at(head, {"jobs", "--json"}).out)["jobs"][0]["id"], "j-1");
   EXPECT_NE(type_at(head, {"jobs", "--all"}).out.find("no jobs"), std::string::npos);
 }
@@ -120,7 +120,7 @@ TEST(Logs, PrintEachLineWithItsRankAndNode) {
 
 TEST(Logs, FollowingGoesOnAfterTheHeadCameBackWithoutRepeatingALine) {
   CannedHead head;
-  head.reply("GET jobs/j-1", train("running"));
+  head.reply("GET jobs/j-1", train("succeeded"));
   const std::string first = entry("2026-11-15T03:55:00Z", 0, "a"), same = entry("2026-11-15T03:55:01Z", 0, "b");
   head.streams["jobs/j-1/logs?follow=1"].push_back([=](const auto& sink) -> StreamEnd {
     sink(first + same + same);
@@ -142,6 +142,42 @@ TEST(Logs, CtrlCDetachesAndSaysWhatToTypeNext) {
   const Typed typed = type_at(head, {"logs", "j-1", "-f"});
   EXPECT_EQ(typed.code, 130);
   EXPECT_NE(typed.err.find("detached; the job goes on"), std::string::npos);
+}
+
+TEST(Logs, FollowingEndsWithTheVerdictAndItsExitCode) {
+  CannedHead head;
+  const auto follow = [&](const char* phase) {
+    json job = train(phase);
+    job["failures"] = {{{"rank", 0}, {"host", "n-1"}, {"exit_code", 3}, {"generation", 2}, {"message", "boom"}}};
+    head.reply("GET jobs/j-1", job);
+    head.streams["jobs/j-1/logs?follow=1"].push_back([](const auto& sink) {
+      sink(entry("2026-11-15T03:55:00Z", 0, "a"));
+      return StreamEnd::kEnded;
+    });
+    return type_at(head, {"logs", "j-1", "-f"});
+  };
+  const Typed well = follow("succeeded");
+  EXPECT_EQ(well.code, 0);
+  EXPECT_EQ(well.out, "[0@n-1] a\n");
+  EXPECT_EQ(well.err, "train (j-1) succeeded\n");
+  const Typed failed = follow("failed");
+  EXPECT_EQ(failed.code, 1);
+  EXPECT_EQ(failed.err, "train (j-1) failed\n  rank 0 on n-1 (generation 2): exit code 3\n    boom\n");
+  EXPECT_EQ(follow("stopped").code, 1);
+}
+
+TEST(Logs, ARankThatIsNotThereIsSaid) {
+  CannedHead head;
+  json job = train("running");
+  job["workers_max"] = 4;
+  head.reply("GET jobs/train", job);
+  const Typed typed = type_at(head, {"logs", "train", "--rank", "99"});
+  EXPECT_EQ(typed.code, 1);
+  EXPECT_EQ(typed.err, "error: train (j-1) has no rank 99\n  fix its ranks are 0 to 3\n");
+  head.streams["jobs/j-1/logs?follow=0&rank=3"].push_back([](const auto&) { return StreamEnd::kEnded; });
+  const Typed silent = type_at(head, {"logs", "train", "--rank", "3"});
+  EXPECT_EQ(silent.code, 0);
+  EXPECT_EQ(silent.err, "note: rank 3 of train (j-1) has printed nothing yet\n");
 }
 
 TEST(Events, AreFollowedFromTheLastOneThatWasShown) {
@@ -215,6 +251,32 @@ TEST(Submit, WarnsOfAJobThatCanNeverStart) {
   EXPECT_NE(
       typed.err.find("warning: it cannot start: no node type can hold it  (local.yaml:8:18)\n  fix ask for less\n"),
       std::string::npos)
+      << typed.err;
+}
+
+TEST(Submit, AFlagOfOursAfterTheScriptGetsAHint) {
+  SubmitBench bench;
+  const auto err = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"submit", "--no-python"});
+    return type_at(bench.head, words).err;
+  };
+  const std::string note =
+      "note: --wait after /bin/true is given to /bin/true; if you mean rubato's, write: rubato submit --wait "
+      "/bin/true\n";
+  EXPECT_TRUE(err({"/bin/true", "--wait"}).starts_with(note)) << err({"/bin/true", "--wait"});
+  EXPECT_TRUE(err({"/bin/true", "--workers=2"}).starts_with("note: --workers after"));
+  EXPECT_EQ(err({"/bin/true", "--epochs", "3"}).find("note:"), std::string::npos);
+  EXPECT_EQ(err({"/bin/true", "--", "--wait"}).find("note:"), std::string::npos) << "it was meant so";
+}
+
+TEST(Submit, ALargePackageNamesItsLargestFiles) {
+  SubmitBench bench;
+  std::ofstream(bench.folder + "/model.bin").close();
+  std::filesystem::resize_file(bench.folder + "/model.bin", 120 << 20);
+  const Typed typed = type_at(bench.head, {"submit", bench.folder, "train.py"});
+  EXPECT_NE(typed.err.find("note: 120.0 MiB are packed from " + bench.folder + "; the largest: model.bin 120.0 MiB\n" +
+                           "  fix name what the job does not need in " + bench.folder + "/.rubatoignore\n"),
+            std::string::npos)
       << typed.err;
 }
 

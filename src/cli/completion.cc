@@ -64,9 +64,11 @@ std::string flag_names(const Command& command) {
 std::string bash_values(const Command& command) {
   std::string out;
   for (const Flag& flag : command.flags) {
-    if (flag.choices.empty()) continue;
-    out += fmt::format("    '{}:--{}') COMPREPLY=($(compgen -W '{}' -- \"$cur\")); return ;;\n", command.name,
-                       flag.name, flag.choices);
+    if (flag.choices.empty() && flag.names.empty()) continue;
+    const std::string words =
+        flag.names.empty() ? fmt::format("'{}'", flag.choices) : fmt::format("\"$(_rubato_names {})\"", flag.names);
+    out += fmt::format("    '{}:--{}') COMPREPLY=($(compgen -W {} -- \"$cur\")); return ;;\n", command.name, flag.name,
+                       words);
   }
   return out;
 }
@@ -81,12 +83,20 @@ std::string bash_script() {
   }
   for (const Command* command : shown_commands()) {
     values += bash_values(*command);
-    words += fmt::format("    '{}') words='{}'; others='{}' ;;\n", command->name, flag_names(*command),
-                         command->positional.choices);
+    words += fmt::format("    '{}') words='{}'; others='{}'; names='{}' ;;\n", command->name, flag_names(*command),
+                         command->positional.choices, command->positional.names);
   }
-  return fmt::format(R"(# rubato completion bash
+  return fmt::format(R"sh(# rubato completion bash
+# Names of jobs, nodes or clusters, of the cluster that the line names. Says nothing when there are none.
+_rubato_names() {{
+  local i cluster=()
+  for ((i = 1; i + 1 < COMP_CWORD; i++)); do
+    [ "${{COMP_WORDS[i]}}" = --cluster ] && cluster=(--cluster "${{COMP_WORDS[i+1]}}")
+  done
+  "${{COMP_WORDS[0]}}" complete "$1" "${{cluster[@]}}" 2>/dev/null
+}}
 _rubato() {{
-  local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} words= others=
+  local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} words= others= names=
   if [ "$COMP_CWORD" -eq 1 ]; then
     COMPREPLY=($(compgen -W '{} --help --version' -- "$cur"))
     return
@@ -101,11 +111,17 @@ _rubato() {{
   case "$cur" in
     -*) COMPREPLY=($(compgen -W "$words" -- "$cur")) ;;
     *) if [ -n "$others" ]; then COMPREPLY=($(compgen -W "$others" -- "$cur"))
-       else COMPREPLY=($(compgen -f -- "$cur")); fi ;;
+       else
+         case "$names" in
+           '') COMPREPLY=($(compgen -f -- "$cur")) ;;
+           clusters) COMPREPLY=($(compgen -W "$(_rubato_names clusters)" -- "$cur") $(compgen -f -- "$cur")) ;;
+           *) COMPREPLY=($(compgen -W "$(_rubato_names "$names")" -- "$cur")) ;;
+         esac
+       fi ;;
   esac
 }}
 complete -o filenames -F _rubato rubato
-)",
+)sh",
                      command_names(), groups, values, words);
 }
 
@@ -123,20 +139,28 @@ std::string zsh_text(std::string_view text) {
   return out;
 }
 
+// What zsh completes with: choices, names that rubato lists, or files.
+std::string zsh_action(std::string_view choices, std::string_view names) {
+  if (!choices.empty()) return fmt::format("({})", choices);
+  if (!names.empty()) return fmt::format(" _rubato_names {}", names);  // the space: without options of its caller
+  return "_files";
+}
+
 std::string zsh_flags(const Command& command) {
   std::string out;
   for (const Flag& flag : command.flags) {
     if (flag.hidden) continue;
     std::string action;
     if (flag.kind != FlagKind::kSwitch) {
-      action = fmt::format(":{}:{}", zsh_text(flag.value),
-                           flag.choices.empty() ? "_files" : fmt::format("({})", flag.choices));
+      action = fmt::format(":{}:{}", zsh_text(flag.value), zsh_action(flag.choices, flag.names));
     }
     const char* equals = flag.kind == FlagKind::kSwitch ? "" : "=";
     out += fmt::format("        '--{}{}[{}]{}' \\\n", flag.name, equals, zsh_text(flag.help), action);
   }
-  const auto& choices = command.positional.choices;
-  return out + (choices.empty() ? "        '*:file:_files'\n" : fmt::format("        '1:word:({})'\n", choices));
+  const Positional& positional = command.positional;
+  return out + fmt::format("        '{}:{}:{}'\n", positional.choices.empty() ? "*" : "1",
+                           positional.choices.empty() && positional.names.empty() ? "file" : "word",
+                           zsh_action(positional.choices, positional.names));
 }
 
 std::string zsh_script() {
@@ -152,8 +176,18 @@ std::string zsh_script() {
     cases += fmt::format("    '{}')\n      _arguments '--help[explain]' \\\n{}      ;;\n", command->name,
                          zsh_flags(*command));
   }
-  return fmt::format(R"(#compdef rubato
+  return fmt::format(R"sh(#compdef rubato
+# Names of jobs, nodes or clusters, of the cluster that the line names. Says nothing when there are none.
+_rubato_names() {{
+  local -a names cluster
+  local at=${{words[(i)--cluster]}}
+  (( at + 1 < CURRENT )) && cluster=(--cluster $words[at+1])
+  names=(${{(f)"$($rubato_program complete $1 $cluster 2>/dev/null)"}})
+  compadd -a names
+  [[ $1 = clusters ]] && _files -g '*.y(a|)ml'
+}}
 _rubato() {{
+  local rubato_program=$words[1]
   local -a commands=(
 {}  )
   if (( CURRENT == 2 )); then
@@ -169,7 +203,7 @@ _rubato() {{
 {}  esac
 }}
 if [ "$funcstack[1]" = _rubato ]; then _rubato "$@"; else compdef _rubato rubato; fi
-)",
+)sh",
                      list, groups, cases);
 }
 
@@ -183,7 +217,18 @@ std::string fish_text(std::string_view text) {
 }
 
 std::string fish_script() {
-  std::string out = "# rubato completion fish\n";
+  std::string out = R"(# rubato completion fish
+# Names of jobs, nodes or clusters, of the cluster that the line names. Says nothing when there are none.
+function __rubato_names
+  set -l words (commandline -opc)
+  set -l program $words[1]
+  if set -l at (contains -i -- --cluster $words)
+    $program complete $argv[1] --cluster $words[(math $at + 1)] 2>/dev/null
+  else
+    $program complete $argv[1] 2>/dev/null
+  end
+end
+)";
   for (const auto& [word, about] : first_words()) {
     out += fmt::format("complete -c rubato -f -n __fish_use_subcommand -a {} -d '{}'\n", word, fish_text(about));
   }
@@ -197,13 +242,21 @@ std::string fish_script() {
     const std::string when = fmt::format("-n '{}'", seen);
     for (const Flag& flag : command->flags) {
       if (flag.hidden) continue;
-      std::string rest = flag.kind == FlagKind::kSwitch ? "" : flag.choices.empty() ? " -r" : " -x";
+      const bool listed = !flag.choices.empty() || !flag.names.empty();
+      std::string rest = flag.kind == FlagKind::kSwitch ? "" : listed ? " -x" : " -r";
       if (!flag.choices.empty()) rest += fmt::format(" -a '{}'", flag.choices);
+      if (!flag.names.empty()) rest += fmt::format(" -a '(__rubato_names {})'", flag.names);
       if (flag.short_name != 0) rest += fmt::format(" -s {}", flag.short_name);
       out += fmt::format("complete -c rubato {} -l {}{} -d '{}'\n", when, flag.name, rest, fish_text(flag.help));
     }
-    if (!command->positional.choices.empty()) {
-      out += fmt::format("complete -c rubato -f {} -a '{}'\n", when, command->positional.choices);
+    const Positional& positional = command->positional;
+    if (!positional.choices.empty()) {
+      out += fmt::format("complete -c rubato -f {} -a '{}'\n", when, positional.choices);
+    }
+    if (!positional.names.empty()) {
+      // A cluster may be named by its file, too.
+      out += fmt::format("complete -c rubato{} {} -a '(__rubato_names {})'\n",
+                         positional.names == "clusters" ? "" : " -f", when, positional.names);
     }
   }
   return out;

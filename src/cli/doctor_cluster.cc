@@ -25,16 +25,17 @@ constexpr Duration kStartMax = 1s;  // until the last of the calls that are made
 constexpr double kClockWarnSeconds = 5, kClockFailSeconds = 300;  // certificates are young when a node starts
 
 // One line for each fact. What a host has not got says nothing.
-constexpr std::string_view kHostScript = R"sh(echo "user $(id -un)"
+// It only looks: Python writes no byte code, and podman, which makes its store at a first call, only tells its version.
+constexpr std::string_view kHostScript = R"sh(export PYTHONDONTWRITEBYTECODE=1
+echo "user $(id -un)"
 echo "machine $(uname -m)"
 echo "clock $(date +%s)"
 echo "disk $(df -Pk "$HOME" | awk 'NR == 2 {print $4}')"
 [ -w "$HOME" ] && echo "home yes"
 if [ "$(id -u)" = 0 ]; then echo "sudo root"; elif sudo -n true 2>/dev/null; then echo "sudo yes"; fi
 command -v ssh >/dev/null && command -v ssh-keygen >/dev/null && echo "ssh yes"
-for d in docker podman; do
-  command -v $d >/dev/null && echo "$d $($d version --format '{{.Server.Version}}' 2>&1 | tail -n 1)"
-done
+command -v docker >/dev/null && echo "docker $(docker version --format '{{.Server.Version}}' 2>&1 | tail -n 1)"
+command -v podman >/dev/null && echo "podman $(podman --version 2>&1 | tail -n 1 | sed 's/^podman version //')"
 p=$(command -v python3 || command -v python) && {
   echo "python $("$p" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>&1 | tail -n 1)"
   t=$("$p" -c 'import torch; print(torch.__version__, torch.cuda.device_count())' 2>&1 | tail -n 1)
@@ -233,15 +234,33 @@ std::vector<Asked> hosts_of(const ClusterTarget& target, const Shell& shell, con
   return out;
 }
 
+// Names and ports of all that are reached from here, at once.
+void probe(std::vector<Asked>& hosts) {
+  std::vector<os::HostProbe> probes;
+  std::vector<HostFacts*> about;
+  for (Asked& one : hosts) {
+    if (!one.facts.direct) continue;
+    os::HostProbe probe;
+    probe.host = one.facts.host;
+    probe.port = static_cast<uint16_t>(one.facts.port);
+    probes.push_back(std::move(probe));
+    about.push_back(&one.facts);
+  }
+  os::probe_hosts(probes);
+  for (size_t i = 0; i < probes.size(); ++i) {
+    about[i]->resolved = std::move(probes[i].resolved);
+    about[i]->door = std::move(probes[i].door);
+  }
+}
+
 void ask(std::vector<Asked>& hosts, const Shell& shell) {
+  probe(hosts);
   std::vector<Remote::Errand> errands;
   std::vector<size_t> index;
   for (size_t i = 0; i < hosts.size(); ++i) {
     HostFacts& facts = hosts[i].facts;
     if (facts.direct) {
-      facts.resolved = os::resolve_name(facts.host);
-      if (facts.resolved.addresses.empty()) continue;
-      facts.door = os::probe_endpoint(facts.host, static_cast<uint16_t>(facts.port));
+      if (!facts.door) continue;
       using Result = os::EndpointProbe::Result;
       if (facts.door->result != Result::kConnected && facts.door->result != Result::kPortTaken) continue;
     }

@@ -57,8 +57,10 @@ class CommandLineParser {
   ParsedCommand take_positionals(size_t from, bool saw_separator) {
     out_.positionals.insert(out_.positionals.end(), args_.begin() + static_cast<long>(from), args_.end());
     auto& words = out_.positionals;
+    out_.separated = saw_separator;
     if (command_.positional.remainder && !saw_separator && words.size() > 1 && words[1] == "--") {
       words.erase(words.begin() + 1);
+      out_.separated = true;
     }
     return finish();
   }

@@ -33,6 +33,7 @@ struct Flag {
   std::string_view env;      // the variable that stands in for it, or empty
   bool abbreviates = true;   // a unique prefix will do
   std::string_view choices;  // words for completion, with spaces between
+  std::string_view names;    // for completion: what 'rubato complete' lists: jobs, nodes, subjects, clusters
   bool hidden = false;       // not in help: said by one rubato to another
 };
 
@@ -41,6 +42,7 @@ struct Positional {
   std::string_view name;  // "script.py [args...]"
   std::string_view help;
   std::string_view choices;  // words for completion, with spaces between
+  std::string_view names;    // as in Flag
   bool remainder = false;    // the first one ends our flags: what follows belongs to the program
   int at_most = 0;           // without remainder
 };
@@ -66,7 +68,8 @@ struct Given {
 struct ParsedCommand {
   std::map<std::string, Given, std::less<>> given;  // by Flag::name
   std::vector<std::string> positionals;
-  bool help = false;  // -h or --help came before the program; the rest was not read
+  bool separated = false;  // a "--" stood around the program: what follows was meant for it
+  bool help = false;       // -h or --help came before the program; the rest was not read
 
   const Given* find(std::string_view name) const;
   bool has(std::string_view name) const { return find(name) != nullptr; }

@@ -125,10 +125,10 @@ std::string reference_markdown() {
       "# Commands\n\nMade by `rubato docs > docs/cli.md`; change the tables in `src/cli`, not this file.\n";
   for (const Command* command : all_commands()) {
     if (command->hidden) continue;
-    out += fmt::format("\n## rubato {}\n\n{}.\n\n```\n{}\n```\n", command->name, command->summary, command->usage);
+    out += fmt::format("\n## rubato {}\n\n{}.\n\n```text\n{}\n```\n", command->name, command->summary, command->usage);
     if (!command->about.empty()) out += fmt::format("\n{}\n", command->about);
     if (!command->examples.empty()) {
-      out += "\n```sh\n";
+      out += "\n```sh example\n";
       for (const auto& [what, line] : command->examples) out += fmt::format("# {}\n{}\n", what, line);
       out += "```\n";
     }

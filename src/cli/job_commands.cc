@@ -29,8 +29,24 @@ LogQuery log_query(const ParsedCommand& parsed, const Shell& shell) {
   return query;
 }
 
+// Ranks count from 0: a job of at most four workers never has a rank 4.
+void check_rank(const LogQuery& query, const json& job) {
+  const int64_t most = int_in(job, "workers_max");
+  if (!query.rank || most == 0 || *query.rank < most) return;
+  throw Error(ErrorCode::kNotFound, fmt::format("{} has no rank {}", named(job), *query.rank), "",
+              most == 1 ? "its only rank is 0" : fmt::format("its ranks are 0 to {}", most - 1));
+}
+
+// An empty answer is told from a lost one.
+std::string nothing_printed(const LogQuery& query, const json& job) {
+  const std::string who = query.rank ? fmt::format("rank {} of {}", *query.rank, named(job)) : named(job);
+  const bool filtered = query.since || (query.tail && *query.tail == 0);
+  return fmt::format("note: {} has printed nothing{}{}\n", who, has_ended(job) ? "" : " yet",
+                     filtered ? " that these flags let through" : "");
+}
+
 int node_log(const ParsedCommand& parsed, const Shell& shell) {
-  const Session session = open_session(parsed, shell);
+  const Session session = open_reading_session(parsed, shell);
   const auto print = [&](std::string_view piece) { shell.out(piece); };
   session.api->stream("nodes/" + url_part(parsed.value("node")) + "/log", print);
   return 0;
@@ -39,15 +55,16 @@ int node_log(const ParsedCommand& parsed, const Shell& shell) {
 }  // namespace
 
 int jobs_command(const ParsedCommand& parsed, const Shell& shell) {
-  const Session session = open_session(parsed, shell);
-  const json reply = get(*session.api, parsed.has("all") ? "jobs?all=1" : "jobs");
+  const Session session = open_reading_session(parsed, shell);
+  // Of a cluster that is down, nothing else is left.
+  const json reply = get(*session.api, parsed.has("all") || session.past ? "jobs?all=1" : "jobs");
   shell.out(parsed.has("json") ? json_text(reply) : jobs_text(list_in(reply, "jobs"), look_of(shell)));
   return 0;
 }
 
 int job_show_command(const ParsedCommand& parsed, const Shell& shell) {
   const std::string reference = require_word(parsed, 0, "the job", "rubato job show ID");
-  const Session session = open_session(parsed, shell);
+  const Session session = open_reading_session(parsed, shell);
   const json job = get(*session.api, job_path(reference));
   shell.out(parsed.has("json") ? json_text(job) : job_text(job, look_of(shell)));
   return 0;
@@ -57,13 +74,21 @@ int logs_command(const ParsedCommand& parsed, const Shell& shell) {
   if (parsed.has("node")) return node_log(parsed, shell);
   const std::string reference = require_word(parsed, 0, "the job", "rubato logs ID [-f]");
   LogQuery query = log_query(parsed, shell);
-  const Session session = open_session(parsed, shell);
+  const Session session = open_reading_session(parsed, shell);
+  const json job = get(*session.api, job_path(reference));
   // The name of a job may mean another one later.
-  query.job = raw_in(get(*session.api, job_path(reference)), "id");
-  if (query.follow) session.api->hold_interrupts();
-  if (print_logs(*session.api, shell, query) == StreamEnd::kEnded) return 0;
-  shell.err("\ndetached; the job goes on\n" + next_commands(query.job, session.cluster_flag));
-  return kInterruptedExit;
+  query.job = raw_in(job, "id");
+  check_rank(query, job);
+  if (query.follow) return follow_job(session, shell, query);
+  bool any = false;
+  Shell watched = shell;
+  watched.out = [&](std::string_view text) {
+    any = true;
+    shell.out(text);
+  };
+  print_logs(*session.api, watched, query);
+  if (!any) shell.err(nothing_printed(query, job));
+  return 0;
 }
 
 int stop_command(const ParsedCommand& parsed, const Shell& shell) {

@@ -165,7 +165,8 @@ Flag cluster_flag(std::string_view group) {
           .help = "which cluster",
           .group = group,
           .default_text = "the only one, or local",
-          .env = "RUBATO_CLUSTER"};
+          .env = "RUBATO_CLUSTER",
+          .names = "clusters"};
 }
 
 Flag json_flag(std::string_view group) { return {.name = "json", .help = "print JSON", .group = group}; }
@@ -211,7 +212,7 @@ const Command& job_show_table() {
       .name = "job show",
       .summary = "tell everything about a job",
       .usage = "rubato job show ID [--json]",
-      .positional = {.name = "ID", .help = "id, the start of it, or name of the job", .at_most = 1},
+      .positional = {.name = "ID", .help = "id, the start of it, or name of the job", .names = "jobs", .at_most = 1},
       .flags = {json_flag(), cluster_flag()}};
   return table;
 }
@@ -221,9 +222,13 @@ const Command& logs_table() {
       .name = "logs",
       .summary = "print what a job's workers wrote, or how a node was set up",
       .usage = "rubato logs ID [-f] [--rank R] [--since TIME] [--tail N]  |  --node NODE",
-      .about = "Each line is prefixed with [rank@node]. The head keeps the log: it survives the node.",
-      .positional = {.name = "ID", .help = "id, the start of it, or name of the job", .at_most = 1},
-      .flags = {{.name = "follow", .short_name = 'f', .help = "go on until the job has ended; Ctrl-C detaches"},
+      .about =
+          "Each line is prefixed with [rank@node]. The head keeps the log: it survives the node, and 'down'.\n"
+          "With -f the exit code is the job's result: 0 when it succeeded, 1 when it failed or was stopped.",
+      .positional = {.name = "ID", .help = "id, the start of it, or name of the job", .names = "jobs", .at_most = 1},
+      .flags = {{.name = "follow",
+                 .short_name = 'f',
+                 .help = "go on until the job has ended, then tell how; Ctrl-C detaches"},
                 {.name = "rank", .short_name = 'r', .kind = kValue, .value = "R", .help = "only this rank"},
                 {.name = "since",
                  .kind = kValue,
@@ -231,7 +236,11 @@ const Command& logs_table() {
                  .help = "only lines after it: 10m for ten minutes ago, or 2026-11-15T03:54:46Z"},
                 {.name = "tail", .short_name = 'n', .kind = kValue, .value = "N", .help = "only the last N lines"},
                 {.name = "no-prefix", .help = "without [rank@node]"},
-                {.name = "node", .kind = kValue, .value = "NODE", .help = "instead: the log of this node's set-up"},
+                {.name = "node",
+                 .kind = kValue,
+                 .value = "NODE",
+                 .help = "instead: the log of this node's set-up",
+                 .names = "nodes"},
                 {.name = "json", .help = "one JSON object a line"},
                 cluster_flag()},
       .examples = {{"what rank 0 says now", "rubato logs train -f --rank 0 --tail 20"}}};
@@ -239,12 +248,14 @@ const Command& logs_table() {
 }
 
 const Command& stop_table() {
-  static const Command table{
-      .name = "stop",
-      .summary = "end jobs: SIGTERM, their grace, SIGKILL",
-      .usage = "rubato stop ID... [--wait]",
-      .positional = {.name = "ID...", .help = "id, the start of it, or name of each job", .at_most = 1000},
-      .flags = {{.name = "wait", .help = "until they have ended"}, json_flag(), cluster_flag()}};
+  static const Command table{.name = "stop",
+                             .summary = "end jobs: SIGTERM, their grace, SIGKILL",
+                             .usage = "rubato stop ID... [--wait]",
+                             .positional = {.name = "ID...",
+                                            .help = "id, the start of it, or name of each job",
+                                            .names = "jobs",
+                                            .at_most = 1000},
+                             .flags = {{.name = "wait", .help = "until they have ended"}, json_flag(), cluster_flag()}};
   return table;
 }
 
@@ -253,7 +264,7 @@ const Command& rerun_table() {
       .name = "rerun",
       .summary = "submit a job once more, as it was",
       .usage = "rubato rerun ID",
-      .positional = {.name = "ID", .help = "id, the start of it, or name of the job", .at_most = 1},
+      .positional = {.name = "ID", .help = "id, the start of it, or name of the job", .names = "jobs", .at_most = 1},
       .flags = {json_flag(), cluster_flag()}};
   return table;
 }
@@ -267,7 +278,7 @@ const Command& fetch_table() {
           "What the workers wrote into $RUBATO_OUTPUT, on whatever machine. Of a job that has ended it waits\n"
           "for what is still on its way from there. Where several machines wrote the same file, that of the\n"
           "lowest rank counts; the others are in DIR/rubato-others. What cannot be had is named.",
-      .positional = {.name = "ID DIR", .help = "the job, and the folder to make", .at_most = 2},
+      .positional = {.name = "ID DIR", .help = "the job, and the folder to make", .names = "jobs", .at_most = 2},
       .flags = {{.name = "force", .help = "also into a folder that is there; files of the same name are replaced"},
                 json_flag(),
                 cluster_flag()},

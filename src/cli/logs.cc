@@ -103,6 +103,21 @@ StreamEnd print_logs(Api& api, const Shell& shell, const LogQuery& query) {
   }
 }
 
+int follow_job(const Session& session, const Shell& shell, const LogQuery& query) {
+  session.api->hold_interrupts();
+  StreamEnd end = StreamEnd::kEnded;
+  if (query.follow) end = print_logs(*session.api, shell, query);
+  std::optional<json> job;
+  if (end == StreamEnd::kEnded) job = wait_for_end(*session.api, query.job);
+  if (job && !session.past) job = wait_for_outputs(*session.api, shell, std::move(*job));
+  if (!job) {
+    shell.err("\ndetached; the job goes on\n" + next_commands(query.job, session.cluster_flag));
+    return kInterruptedExit;
+  }
+  shell.err(missing_outputs_text(*job) + end_text(*job, {}));
+  return raw_in(*job, "phase") == "succeeded" ? 0 : 1;
+}
+
 std::optional<json> wait_for_end(Api& api, const std::string& job) {
   Duration between = kPollFirst;
   while (true) {

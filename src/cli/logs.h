@@ -22,6 +22,10 @@ struct LogQuery {
 // last line that was printed.
 StreamEnd print_logs(Api& api, const Shell& shell, const LogQuery& query);
 
+// Follows the job to its end, with its lines (`query.follow`) or without, then tells how it ended: 0 when it succeeded,
+// 1 when not, kInterruptedExit when Ctrl-C came first.
+int follow_job(const Session& session, const Shell& shell, const LogQuery& query);
+
 // The JobDetail once the job has ended; nullopt when Ctrl-C came first.
 std::optional<nlohmann::json> wait_for_end(Api& api, const std::string& job);
 

@@ -48,7 +48,7 @@ Command rsync_command_table(std::string_view name, std::string_view summary, std
   return {.name = name,
           .summary = summary,
           .usage = usage,
-          .positional = {.name = "CLUSTER [SOURCE TARGET]", .help = kWhichCluster, .at_most = 3},
+          .positional = {.name = "CLUSTER [SOURCE TARGET]", .help = kWhichCluster, .names = "clusters", .at_most = 3},
           .flags = {{.name = "run-env",
                      .kind = kGiven,
                      .value = "WHERE",
@@ -70,7 +70,7 @@ const Command& exec_table() {
       .about =
           "The exit code is the command's. One word is a line for bash, as at a terminal there; several words\n"
           "are one program with its arguments (put -- before them when some begin with a dash).",
-      .positional = {.name = "CLUSTER COMMAND", .help = kWhichCluster, .at_most = 1000},
+      .positional = {.name = "CLUSTER COMMAND", .help = kWhichCluster, .names = "clusters", .at_most = 1000},
       .flags = run_flags_of_ray(),
       .examples = {
           {"a command", "rubato exec cluster.yaml 'nvidia-smi'"},
@@ -109,22 +109,23 @@ const Command& attach_table() {
       .name = "attach",
       .summary = "open a shell on the cluster's head, or on one of its nodes",
       .usage = "rubato attach CLUSTER [--node NODE] [--screen | --tmux] [--new]",
-      .positional = {.name = "CLUSTER", .help = kWhichCluster, .at_most = 1},
-      .flags = {start_flag(),
-                screen_flag("in a screen that you find again"),
-                tmux_flag("in a tmux that you find again"),
-                {.name = "new", .short_name = 'N', .help = "with --screen or --tmux: a new one"},
-                {.name = "node", .kind = kGiven, .value = "NODE", .help = "id or address of the node"},
-                {.name = "node-ip", .kind = kGiven, .value = "ADDRESS", .help = "the same, in Ray's words"},
-                forward_flag(),
-                {.name = "run-env",
-                 .kind = kGiven,
-                 .value = "WHERE",
-                 .help = "auto, host or docker",
-                 .default_text = "auto",
-                 .choices = "auto host docker"},
-                name_flag(),
-                cluster_flag()},
+      .positional = {.name = "CLUSTER", .help = kWhichCluster, .names = "clusters", .at_most = 1},
+      .flags =
+          {start_flag(),
+           screen_flag("in a screen that you find again"),
+           tmux_flag("in a tmux that you find again"),
+           {.name = "new", .short_name = 'N', .help = "with --screen or --tmux: a new one"},
+           {.name = "node", .kind = kGiven, .value = "NODE", .help = "id or address of the node", .names = "nodes"},
+           {.name = "node-ip", .kind = kGiven, .value = "ADDRESS", .help = "the same, in Ray's words"},
+           forward_flag(),
+           {.name = "run-env",
+            .kind = kGiven,
+            .value = "WHERE",
+            .help = "auto, host or docker",
+            .default_text = "auto",
+            .choices = "auto host docker"},
+           name_flag(),
+           cluster_flag()},
       .examples = {{"the head", "rubato attach cluster.yaml"},
                    {"a worker", "rubato attach cluster.yaml --node worker-2"}}};
   return table;
@@ -156,20 +157,22 @@ const Command& rsync_down_table() {
 }
 
 const Command& get_head_ip_table() {
-  static const Command table{.name = "get-head-ip",
-                             .summary = "print the address of the cluster's head",
-                             .usage = "rubato get-head-ip CLUSTER",
-                             .positional = {.name = "CLUSTER", .help = kWhichCluster, .at_most = 1},
-                             .flags = {name_flag(), cluster_flag()}};
+  static const Command table{
+      .name = "get-head-ip",
+      .summary = "print the address of the cluster's head",
+      .usage = "rubato get-head-ip CLUSTER",
+      .positional = {.name = "CLUSTER", .help = kWhichCluster, .names = "clusters", .at_most = 1},
+      .flags = {name_flag(), cluster_flag()}};
   return table;
 }
 
 const Command& get_worker_ips_table() {
-  static const Command table{.name = "get-worker-ips",
-                             .summary = "print the addresses of the cluster's workers, one a line",
-                             .usage = "rubato get-worker-ips CLUSTER",
-                             .positional = {.name = "CLUSTER", .help = kWhichCluster, .at_most = 1},
-                             .flags = {name_flag(), cluster_flag()}};
+  static const Command table{
+      .name = "get-worker-ips",
+      .summary = "print the addresses of the cluster's workers, one a line",
+      .usage = "rubato get-worker-ips CLUSTER",
+      .positional = {.name = "CLUSTER", .help = kWhichCluster, .names = "clusters", .at_most = 1},
+      .flags = {name_flag(), cluster_flag()}};
   return table;
 }
 
@@ -179,7 +182,7 @@ const Command& monitor_table() {
       .summary = "follow what the cluster's head does",
       .usage = "rubato monitor CLUSTER [--lines N]",
       .about = "The last events, then each as it comes; Ctrl-C ends it. The same as 'rubato events -f'.",
-      .positional = {.name = "CLUSTER", .help = kWhichCluster, .at_most = 1},
+      .positional = {.name = "CLUSTER", .help = kWhichCluster, .names = "clusters", .at_most = 1},
       .flags = {{.name = "lines", .kind = kGiven, .value = "N", .help = "begin with the last N", .default_text = "100"},
                 {.name = "no-follow", .help = "print them, and end"},
                 name_flag(),

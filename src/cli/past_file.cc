@@ -58,15 +58,10 @@ void copy_journal(os::RealFiles& files, const std::string& from, const std::stri
   throw Error(ErrorCode::kUsage, "the journal changes faster than it can be copied", from, "try again");
 }
 
-struct Records {
-  std::vector<JournalRecord> records;
-  std::optional<JournalSnapshot> snapshot;
-};
-
-Records read_database(os::RealFiles& files, const std::string& path) {
+PastJournal read_database(os::RealFiles& files, const std::string& path) {
   const TemporaryFolder folder(files);
   copy_journal(files, path, folder.path() + "/journal.db");
-  Records out;
+  PastJournal out;
   os::SqliteJournalFile journal(folder.path() + "/journal.db");
   constexpr size_t kBatch = 10'000;
   for (uint64_t after = 0;;) {
@@ -89,22 +84,44 @@ std::string without_copy(std::string message, const std::string& path) {
   return message.replace(quote + 1, end + std::string_view("journal.db").size() - quote - 1, path);
 }
 
+// What is at `path`, a folder's journal.db among it; `whole` is its absolute path.
+bool is_database(os::RealFiles& files, const std::string& path, const std::string& whole) {
+  const std::string head = files.exists(whole) ? files.read_range(whole, 0, 16) : std::string();
+  if (head.empty())
+    throw Error(ErrorCode::kUsage, fmt::format("there is no journal at '{}'", path), "", std::string(kWhatToGive));
+  return head.starts_with("SQLite format 3");
+}
+
+Error named(const Error& error, const std::string& path) {
+  return Error(ErrorCode::kUsage, without_copy(error.message, path), path,
+               error.hint.empty() ? std::string(kWhatToGive) : error.hint);
+}
+
 }  // namespace
+
+PastJournal read_past_journal(std::string path) {
+  if (fs::is_directory(path)) path += "/journal.db";
+  os::RealFiles files;
+  const std::string whole = fs::absolute(path).string();
+  if (!is_database(files, path, whole))
+    throw Error(ErrorCode::kUsage, fmt::format("'{}' is not a journal", path), path, std::string(kWhatToGive));
+  try {
+    return read_database(files, whole);
+  } catch (const Error& error) {
+    throw named(error, path);
+  }
+}
 
 simulate::Past read_past_file(std::string path) {
   if (fs::is_directory(path)) path += "/journal.db";
   os::RealFiles files;
   const std::string whole = fs::absolute(path).string();
-  const std::string head = files.exists(whole) ? files.read_range(whole, 0, 16) : std::string();
-  if (head.empty())
-    throw Error(ErrorCode::kUsage, fmt::format("there is no journal at '{}'", path), "", std::string(kWhatToGive));
-  if (head.starts_with("SQLite format 3")) {
+  if (is_database(files, path, whole)) {
     try {
-      const Records read = read_database(files, whole);
+      const PastJournal read = read_database(files, whole);
       return simulate::read_past(read.snapshot ? &*read.snapshot : nullptr, read.records, path);
     } catch (const Error& error) {
-      throw Error(ErrorCode::kUsage, without_copy(error.message, path), path,
-                  error.hint.empty() ? std::string(kWhatToGive) : error.hint);
+      throw named(error, path);
     }
   }
   std::vector<JournalRecord> records;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "archive/package.h"
 #include "build_stamp.h"
 #include "cli/cluster_home.h"
 #include "core/scope.h"
@@ -353,6 +354,11 @@ class RealRemote final : public Remote {
 };
 
 }  // namespace
+
+std::string sent_text(const provider::SyncSent& sent) {
+  if (sent.files == 0) return "nothing new to send";
+  return fmt::format("{} file{}, {}", sent.files, sent.files == 1 ? "" : "s", archive::human_bytes(sent.bytes));
+}
 
 std::unique_ptr<Remote> real_remote(const Environment& env) { return std::make_unique<RealRemote>(env); }
 

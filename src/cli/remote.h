@@ -76,6 +76,9 @@ class Remote {
   virtual int in_front_here(const std::vector<std::string>& argv) = 0;
 };
 
+// "12 files, 3.4 MiB"; "nothing new to send".
+std::string sent_text(const provider::SyncSent& sent);
+
 // A person who types commands does not wait for a new connection each time.
 inline constexpr Duration kLaptopPersist = 600s;
 

@@ -4,10 +4,12 @@
 
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "cli/document.h"
 #include "cli/remote.h"
 #include "cli/remote_machine.h"
+#include "cli/render_cluster.h"
 #include "cli/session.h"
 #include "core/sha256.h"
 #include "core/text.h"
@@ -42,9 +44,15 @@ if [ -n "$KEY" ] && [ ! -f "$d/ssh/id_ed25519" ]; then
   ssh-keygen -q -t ed25519 -N '' -C "rubato-$NAME" -f "$d/ssh/id_ed25519" </dev/null
 fi
 [ -r "$d/ssh/id_ed25519.pub" ] && echo "key $(cat "$d/ssh/id_ed25519.pub")"
+for f in "$s"/rubato/clusters/*/head/daemon.pid "$HOME"/.rubato/clusters/*/nodes/*/daemon.pid; do
+  [ -r "$f" ] && kill -0 "$(cat "$f")" 2>/dev/null && f=${f##*/clusters/} && echo "cluster ${f%%/*}"
+done
 exit 0)sh";
 
-constexpr std::string_view kAllowScript = R"sh(umask 077; mkdir -p ~/.ssh && touch ~/.ssh/authorized_keys || exit 1
+constexpr std::string_view kAllowScript = R"sh(for f in ~/.rubato/clusters/*/nodes/*/daemon.pid; do
+  [ -r "$f" ] && kill -0 "$(cat "$f")" 2>/dev/null && f=${f##*/clusters/} && echo "cluster ${f%%/*}"
+done
+umask 077; mkdir -p ~/.ssh && touch ~/.ssh/authorized_keys || exit 1
 grep -qxF "$KEY" ~/.ssh/authorized_keys && exit 0
 [ -s ~/.ssh/authorized_keys ] && [ -n "$(tail -c1 ~/.ssh/authorized_keys)" ] && echo >> ~/.ssh/authorized_keys
 printf '%s\n' "$KEY" >> ~/.ssh/authorized_keys)sh";
@@ -85,8 +93,9 @@ class RemoteUpper {
       put_provider();
       stage_files();
       allow_head();
+      warn_of_others();
     } else if (program_.empty()) {
-      shell_.out(first_plan());
+      show_first_plan();
       return 0;
     }
     return up_there();
@@ -105,7 +114,10 @@ class RemoteUpper {
     }
     const std::string file_folder = std::filesystem::absolute(wanted_.path).lexically_normal().parent_path().string();
     if (parsed_.has("dry-run")) {
-      if (!known_) shell_.out(fmt::format("would make a machine for the head of '{}'\n", place_.name));
+      const json plan = {{"changes", json::array()}, {"cluster", place_.name}, {"starts_head", true}};
+      if (!known_)
+        shell_.out(parsed_.has("json") ? json_text(plan)
+                                       : fmt::format("would make a machine for the head of '{}'\n", place_.name));
       if (known_) wanted_.file.provider.head = known_->host;
       return known_.has_value();
     }
@@ -120,15 +132,20 @@ class RemoteUpper {
   }
 
   // Of a cluster that is nowhere yet; the words are those of the head's own plan.
-  std::string first_plan() const {
-    std::string out = fmt::format("would start the head of '{}' on {}\n", place_.name, target_.host);
-    out += fmt::format("  + add 1 {} node  (the head's machine is a node too)\n", wanted_.file.head_type);
+  void show_first_plan() const {
+    json changes = json::array();
+    const auto add = [&](const std::string& type, int count, const std::string& why) {
+      changes.push_back({{"action", "add"}, {"node_type", type}, {"count", count}, {"why", why}});
+    };
+    add(wanted_.file.head_type, 1, "the head's machine is a node too");
     for (const auto& [name, type] : wanted_.file.types) {
-      if (type.min_workers == 0) continue;
-      out += fmt::format("  + add {} {} node{}  (min_workers is {})\n", type.min_workers, name,
-                         type.min_workers == 1 ? "" : "s", type.min_workers);
+      if (type.min_workers > 0) add(name, type.min_workers, fmt::format("min_workers is {}", type.min_workers));
     }
-    return out;
+    json plan = {{"changes", std::move(changes)}, {"cluster", place_.name}, {"starts_head", true}};
+    plan["head"] = target_.host;
+    shell_.out(parsed_.has("json") ? json_text(plan)
+                                   : fmt::format("would start the head of '{}' on {}\n", place_.name, target_.host) +
+                                         plan_text(plan, {}));
   }
 
   // A machine that was just made needs a while until its sshd answers.
@@ -210,6 +227,7 @@ class RemoteUpper {
       if (parts->first == "staged") staged_ = std::string(parts->second);
       if (parts->first == "key") public_key_ = std::string(parts->second);
     }
+    note_others(target_.host, result.out);
     if (head_.folder.empty()) throw failed_there("looking around", target_, result, "what does its shell print?");
     if (has_workers() && public_key_.empty()) {
       throw Error(ErrorCode::kUsage,
@@ -234,6 +252,26 @@ class RemoteUpper {
       machines.workers.push_back(std::move(worker));
     }
     write_machines(tools_->files(), place_, machines);
+  }
+
+  // Another cluster's processes on the machine, as the scripts tell of them.
+  void note_others(const std::string& host, const std::string& told) {
+    for (const std::string_view one : split(told, '\n')) {
+      const auto name = strip_prefix(one, "cluster ");
+      if (name && *name != place_.name) others_[std::string(trim(*name))].insert(host);
+    }
+  }
+
+  // Two clusters count the same CPUs and GPUs, each for itself.
+  void warn_of_others() {
+    if (parsed_.has("json")) return;
+    for (const auto& [cluster, hosts] : others_) {
+      line_.clear();
+      shell_.err(fmt::format(
+          "warning: {} {} nodes of the cluster '{}' too: both give the same CPUs and GPUs to their jobs\n"
+          "  fix take {} out of one of the two files, or end the other: rubato down {}\n",
+          join(hosts, ", "), hosts.size() == 1 ? "has" : "have", cluster, hosts.size() == 1 ? "it" : "them", cluster));
+    }
   }
 
   void put_program() {
@@ -264,9 +302,18 @@ class RemoteUpper {
 
   void stage_files() {
     if (sources_.empty() || staged_ == files_hash_) return;
+    provider::SyncSent sent;
     for (const auto& [there, path] : sources_) {
       live(3, fmt::format("files: {} -> {}", path, there));
-      remote_->upload(target_, path, provider::staged_mount(head_.folder, there), provider::sync_options(wanted_.file));
+      provider::SyncOptions options = provider::sync_options(wanted_.file);
+      provider::SyncSent of_this;
+      options.on_sent = [&](const provider::SyncSent& now) {
+        of_this = now;
+        live(3, fmt::format("files: {} -> {}, {}", path, there, sent_text(now)));
+      };
+      remote_->upload(target_, path, provider::staged_mount(head_.folder, there), std::move(options));
+      sent.files += of_this.files;
+      sent.bytes += of_this.bytes;
     }
     // Last: what was cut off before this is begun again.
     Command command;
@@ -275,8 +322,9 @@ class RemoteUpper {
     command.input = files_hash_ + "\n";
     const CommandResult result = remote_->run(target_, std::move(command));
     if (!result.ok()) throw failed_there("writing the list of files", target_, result, "is its disk full?");
-    say(3, fmt::format("{} of file_mounts: new contents on {}",
-                       sources_.size() == 1 ? "1 path" : fmt::format("{} paths", sources_.size()), target_.host));
+    say(3, fmt::format("{} of file_mounts: new contents on {} ({})",
+                       sources_.size() == 1 ? "1 path" : fmt::format("{} paths", sources_.size()), target_.host,
+                       sent_text(sent)));
   }
 
   // The head starts nodes on its workers with a key that was made there and never leaves it.
@@ -296,6 +344,7 @@ class RemoteUpper {
     if (!same_key) keyed_now_.clear();
     for (size_t i = 0; i < missing.size(); ++i) {
       if (outcomes[i].result && outcomes[i].result->ok()) {
+        note_others(missing[i].host, outcomes[i].result->out);
         keyed_now_.push_back(missing[i].host);
         ++done;
         continue;
@@ -424,6 +473,7 @@ class RemoteUpper {
   SshTarget target_;
   std::string program_, staged_, public_key_, files_hash_;
   std::vector<std::string> keyed_now_;
+  std::map<std::string, std::set<std::string>> others_;  // other clusters, with the hosts that they have of this one's
 };
 
 }  // namespace

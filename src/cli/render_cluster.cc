@@ -140,6 +140,10 @@ std::string plan_text(const json& plan, const Look& look) {
       words = "~ replace " + nodes;
     } else if (action == "update" && count > 0) {
       words = "~ update " + nodes;
+    } else if (action == "setting") {
+      words = "~ " + text_in(change, "node_type");
+    } else if (action == "text") {
+      words = "~ take the file's new text";
     } else {
       words = fmt::format("~ {} {}", clean(action), text_in(change, "node_type"));
     }

@@ -84,11 +84,29 @@ std::string log_line(const json& entry, const LogLook& look) {
   return paint(prefix, raw_in(entry, "stream") == "err" ? Hue::kRed : rank_hue(rank), look.colour) + " " + text;
 }
 
+std::string queue_text(const json& queue) {
+  const int64_t place = int_in(queue, "place");
+  if (place <= 0) return "";
+  if (place == 1) return fmt::format("it is the next of {}", int_in(queue, "of"));
+  std::vector<std::string> ahead;
+  for (const json& one : list_in(queue, "ahead")) {
+    std::string about = text_in(one, "name");
+    if (const std::string owner = text_in(one, "owner"); !owner.empty()) about += ", " + owner;
+    if (const int64_t priority = int_in(one, "priority"); priority != 0)
+      about += fmt::format(", priority {}", priority);
+    ahead.push_back(fmt::format("{} ({})", text_in(one, "id"), about));
+  }
+  const int64_t more = place - 1 - static_cast<int64_t>(ahead.size());
+  return fmt::format("place {} of {}; ahead: {}{}", place, int_in(queue, "of"), join(ahead, ", "),
+                     more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
 std::string why_text(const json& why, const Look& look) {
   const std::string phase = text_in(why, "phase");
   std::string out = fmt::format("{}: {}\n", paint(text_in(why, "subject"), Hue::kBold, look.colour),
                                 paint(phase, phase_hue(phase), look.colour));
   if (const std::string wanted = text_in(why, "wanted"); !wanted.empty()) out += "  wanted: " + wanted + "\n";
+  if (const std::string queue = queue_text(object_in(why, "queue")); !queue.empty()) out += "  queue: " + queue + "\n";
   out += reasons("What stands against it", list_in(why, "against"), "where", look);
   out += reasons("What else there was", list_in(why, "others"), "where", look);
   out += reasons("What would change it", list_in(why, "changes"), "when", look);

@@ -21,6 +21,9 @@ struct LogLook {
 // "[3@small-1] text": one line of a job's log, with its newline. The text is the worker's own, untouched.
 std::string log_line(const nlohmann::json& entry, const LogLook& look);
 
+// "place 3 of 7; ahead: j-1 (train, ann, priority 5), j-2 (eval, bob)"; empty for a job that does not wait.
+std::string queue_text(const nlohmann::json& queue);
+
 // Of a Why.
 std::string why_text(const nlohmann::json& why, const Look& look);
 

@@ -27,6 +27,12 @@ std::string per_worker(const json& spec) {
   }
 }
 
+// "queued #2": the second in the queue.
+std::string phase_text(const json& job) {
+  const int64_t place = int_in(job, "queue_place");
+  return text_in(job, "phase") + (place > 0 ? fmt::format(" #{}", place) : "");
+}
+
 std::string ranks(const json& member) {
   const int64_t first = int_in(member, "rank_first");
   const int64_t count = int_in(member, "workers");
@@ -66,6 +72,7 @@ std::string facts(const json& job, const Look& look) {
   };
   std::string out;
   out += fact("why", text_in(job, "reason"), look);
+  out += fact("queue", queue_text(object_in(job, "queue")), look);
   out += fact("program", program_words(spec), look);
   out += fact("workers", fmt::format("{}, each {}", workers_text(job), per_worker(spec)), look);
   const std::string owner = text_in(job, "owner");
@@ -125,12 +132,15 @@ bool has_ended(const json& job) {
 }
 
 Table jobs_table(const json& jobs, const Look& look) {
-  Table table({"ID", "NAME", "PHASE", "WORKERS", "RESTARTS", "AGE", "RAN", "WHY"});
+  Table table({"ID", "NAME", "OWNER", "PRIO", "PHASE", "WORKERS", "RESTARTS", "AGE", "RAN", "WHY"});
   for (const json& job : jobs) {
     const std::string phase = text_in(job, "phase");
+    const std::string owner = text_in(job, "owner");
     table.add({{text_in(job, "id"), Hue::kCyan},
                {text_in(job, "name")},
-               {phase, phase_hue(phase)},
+               {owner.empty() ? "-" : owner},
+               {fmt::format("{}", int_in(job, "priority"))},
+               {phase_text(job), phase_hue(phase)},
                {workers_text(job)},
                {fmt::format("{}/{}", int_in(job, "restarts_used"), int_in(job, "max_restarts"))},
                {since(time_in(job, "submitted"), look.now)},

@@ -31,17 +31,27 @@ json job() {
 
 json queued() {
   return json::parse(R"({"id": "j-00c0ffee", "name": "größe", "phase": "queued", "workers": 0, "workers_min": 8,
-    "workers_max": 8, "restarts_used": 0, "max_restarts": 3, "submitted": "2026-11-15T02:59:00Z",
+    "workers_max": 8, "restarts_used": 0, "max_restarts": 3, "submitted": "2026-11-15T02:59:00Z", "queue_place": 2,
     "reason": "needs 8 CPU, 4 are free"})");
 }
 
 TEST(RenderJobs, TheTableLinesUp) {
   EXPECT_EQ(jobs_text(json::array({job(), queued()}), {.now = kNow}),
-            "ID          NAME   PHASE    WORKERS  RESTARTS  AGE    RAN    WHY\n"
-            "j-7f3a9c2e  train  running  3/2:4    1/3       3m10s  3m01s  grows when a node comes\n"
-            "j-00c0ffee  größe  queued   0/8      0/3       1h01m  -      needs 8 CPU, 4 are free\n");
+            "ID          NAME   OWNER  PRIO  PHASE      WORKERS  RESTARTS  AGE    RAN    WHY\n"
+            "j-7f3a9c2e  train  me     5     running    3/2:4    1/3       3m10s  3m01s  grows when a node comes\n"
+            "j-00c0ffee  größe  -      0     queued #2  0/8      0/3       1h01m  -      needs 8 CPU, 4 are free\n");
   EXPECT_EQ(jobs_text(json::array(), {}),
             "no jobs here; submit one with: rubato submit train.py (ended ones: rubato jobs --all)\n");
+}
+
+TEST(RenderWhy, NamesWhoIsAheadInTheQueue) {
+  const json queue = json::parse(R"({"place": 4, "of": 9, "ahead": [
+    {"id": "j-1", "name": "train", "owner": "ann", "priority": 5}, {"id": "j-2", "name": "eval", "owner": ""}]})");
+  EXPECT_EQ(queue_text(queue), "place 4 of 9; ahead: j-1 (train, ann, priority 5), j-2 (eval) and 1 more");
+  EXPECT_EQ(queue_text(json::parse(R"({"place": 1, "of": 3, "ahead": []})")), "it is the next of 3");
+  EXPECT_EQ(queue_text(json::object()), "");
+  EXPECT_EQ(why_text({{"subject", "job j-3"}, {"phase", "queued"}, {"queue", queue}}, {}),
+            "job j-3: queued\n  queue: place 4 of 9; ahead: j-1 (train, ann, priority 5), j-2 (eval) and 1 more\n");
 }
 
 TEST(RenderJobs, ShowTellsEverythingOnce) {

@@ -48,9 +48,16 @@ class Syncer {
     if (target_.here()) return copy_here(transfers);
     const std::unique_ptr<Remote> remote = shell_.remote();
     for (const Place& place : places(*remote)) {
-      for (const Transfer& one : transfers) {
+      for (Transfer one : transfers) {
+        provider::SyncSent sent;
+        LiveLine line(shell_);
+        one.options.on_sent = [&](const provider::SyncSent& now) {
+          sent = now;
+          line.show(fmt::format("{}: {} -> {}, {}", place.name, one.source, one.target, sent_text(now)));
+        };
         up_ ? put(*remote, place, one) : fetch(*remote, place, one);
-        shell_.err(fmt::format("{}: {} -> {}\n", place.name, one.source, one.target));
+        line.clear();
+        shell_.err(fmt::format("{}: {} -> {} ({})\n", place.name, one.source, one.target, sent_text(sent)));
       }
     }
     return 0;
@@ -135,6 +142,26 @@ class Syncer {
     remote.download_inside(place.way, *place.container, one.source, one.target, one.options);
   }
 
+  static provider::SyncSent size_of(const std::string& path) {
+    provider::SyncSent out;
+    std::error_code error;
+    const auto add = [&](const std::filesystem::path& file) {
+      const uint64_t bytes = std::filesystem::file_size(file, error);
+      if (error) return;  // a link to nowhere, or gone meanwhile
+      ++out.files;
+      out.bytes += bytes;
+    };
+    if (!std::filesystem::is_directory(path, error)) {
+      add(path);
+      return out;
+    }
+    std::filesystem::recursive_directory_iterator it(path, error), end;
+    for (; !error && it != end; it.increment(error)) {
+      if (it->is_regular_file(error)) add(it->path());
+    }
+    return out;
+  }
+
   // A cluster of this machine: the same with cp, for there is nobody to ask.
   int copy_here(const std::vector<Transfer>& transfers) {
     const std::unique_ptr<Remote> remote = shell_.remote();
@@ -148,7 +175,7 @@ class Syncer {
       std::filesystem::create_directories(parent, error);
       const int code = remote->in_front_here({"cp", "-a", "--", folder ? source + "/." : source, target});
       if (code != 0) return code;
-      shell_.err(fmt::format("this machine: {} -> {}\n", source, target));
+      shell_.err(fmt::format("this machine: {} -> {} ({})\n", source, target, sent_text(size_of(source))));
     }
     return 0;
   }

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/cluster_target.h"
+#include "cli/past_api.h"
 #include "core/text.h"
 
 namespace rubato::cli {
@@ -14,6 +17,23 @@ Session open_session(const ParsedCommand& parsed, const Shell& shell) {
   const Given* given = parsed.find("cluster");
   // From the variable, the next command finds it as this one did.
   if (given != nullptr && given->joint != '=') session.cluster_flag = " --cluster " + session.place.name;
+  return session;
+}
+
+Session open_reading_session(const ParsedCommand& parsed, const Shell& shell) {
+  const auto found = list_clusters(clusters_folder(shell.env));
+  const std::string name = choose_past_cluster(found, parsed.value("cluster-name", parsed.value("cluster")));
+  const bool open = std::ranges::any_of(found, [&](const auto& one) { return one.open && one.name == name; });
+  const ClusterPlace place = place_of(shell.env, name);
+  std::unique_ptr<Api> past = open ? nullptr : open_past_api(place);
+  if (!past) return open_session(parsed, shell);
+  Session session;
+  session.place = place;
+  session.api = std::move(past);
+  session.past = true;
+  const Given* given = parsed.find("cluster");
+  if (given != nullptr && given->joint != '=') session.cluster_flag = " --cluster " + place.name;
+  shell.err(fmt::format("note: '{}' is down; this is what its files tell\n", place.name));
   return session;
 }
 

@@ -17,9 +17,12 @@ inline constexpr Duration kHeadPatience = 60s;
 struct Session {
   ClusterPlace place;
   std::unique_ptr<Api> api;
+  bool past = false;         // the cluster is down: its files answer
   std::string cluster_flag;  // " --cluster NAME" when it was given: for commands that we suggest
 };
 Session open_session(const ParsedCommand& parsed, const Shell& shell);
+// For commands that only read what happened: a cluster that is down is read from its files, and a note says so.
+Session open_reading_session(const ParsedCommand& parsed, const Shell& shell);
 // The same for a command whose first word may be a cluster file or a cluster's name.
 Session open_named_session(const ParsedCommand& parsed, const Shell& shell);
 

@@ -73,13 +73,13 @@ int status_command(const ParsedCommand& parsed, const Shell& shell) {
 int events_command(const ParsedCommand& parsed, const Shell& shell) {
   int limit = kEventsShown;
   if (const Given* given = parsed.find("limit")) limit = int_value(*given, 0, 100'000);
-  const Session session = open_session(parsed, shell);
+  const Session session = open_reading_session(parsed, shell);
   const json reply = get(*session.api, fmt::format("events?limit={}", limit));
   int64_t last = 0;
   for (const json& event : list_in(reply, "events")) {
     last = std::max(last, print_event(event, parsed.has("json"), shell));
   }
-  if (!parsed.has("follow")) return 0;
+  if (!parsed.has("follow") || session.past) return 0;
   session.api->hold_interrupts();
   follow_events(*session.api, last, parsed.has("json"), shell);
   return kInterruptedExit;
@@ -100,7 +100,7 @@ json ask_why(Api& api, const std::string& subject) {
 int why_command(const ParsedCommand& parsed, const Shell& shell) {
   if (parsed.has("last")) return why_last_command(parsed, shell);
   const std::string subject = require_word(parsed, 0, "the job or node", "rubato why JOB|NODE");
-  const Session session = open_session(parsed, shell);
+  const Session session = open_reading_session(parsed, shell);
   const json why = ask_why(*session.api, subject);
   shell.out(parsed.has("json") ? json_text(why) : why_text(why, look_of(shell)));
   return 0;
@@ -119,7 +119,7 @@ int replay_command(const ParsedCommand& parsed, const Shell& shell) {
     target += "?until=" + url_part(format_time(*time));
   }
   if (offset != nullptr) target += fmt::format("?offset={}", int_value(*offset, 0, 2'000'000'000));
-  const Session session = open_session(parsed, shell);
+  const Session session = open_reading_session(parsed, shell);
   const json status = get(*session.api, target);
   Look look = look_of(shell);
   look.now = time.value_or(time_of(status, look.now));

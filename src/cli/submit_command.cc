@@ -2,15 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "archive/package.h"
+#include "cli/commands.h"
 #include "cli/document.h"
 #include "cli/logs.h"
 #include "cli/render_jobs.h"
 #include "cli/session.h"
 #include "cli/submit_flags.h"
+#include "core/text.h"
 #include "os/files.h"
+#include "os/machine.h"
 
 namespace rubato::cli {
 namespace {
@@ -23,6 +27,8 @@ constexpr Duration kQuietFor = 500ms;            // a faster upload needs no wor
 // downloads do not.
 constexpr uint64_t kSmallBytes = uint64_t{32} << 20;
 constexpr uint64_t kSmallEntries = 1000;
+constexpr uint64_t kLargeBytes = uint64_t{100} << 20;  // of a package: worth a word, for it may be a mistake
+constexpr size_t kNamedLargest = 3;
 
 // A folder that is gone with it.
 class TemporaryFolder {
@@ -58,6 +64,7 @@ SubmitView real_view(const ParsedCommand& parsed, const Shell& shell, Files& fil
   SubmitView view;
   view.defaults = defaults_of(parsed, shell, files);
   view.env = shell.env;
+  view.user = os::user_name();
   view.folder = std::filesystem::current_path().string();
   view.kind_of = [](const std::string& path) {
     std::error_code error;
@@ -68,6 +75,46 @@ SubmitView real_view(const ParsedCommand& parsed, const Shell& shell, Files& fil
   view.read = [&files](const std::string& path) { return files.read(path); };
   return view;
 }
+
+// A person who waits sees what for; one who sends much by mistake learns what.
+class PackReport {
+ public:
+  explicit PackReport(const Shell& shell) : shell_(shell), line_(shell), begin_(shell.now()) {}
+
+  void attach(archive::PackOptions& options) {
+    options.on_progress = [this](const archive::PackProgress& progress) { show(progress); };
+  }
+
+  // Only for a package that was made: one that was given up is not sent.
+  void warn(const std::string& folder) {
+    line_.clear();
+    if (size_ < kLargeBytes) return;
+    std::vector<std::string> named;
+    for (const auto& [bytes, path] : largest_) {
+      if (named.size() < kNamedLargest && bytes > size_ / 20)
+        named.push_back(fmt::format("{} {}", path, archive::human_bytes(bytes)));
+    }
+    shell_.err(fmt::format("note: {} are packed from {}{}\n", archive::human_bytes(size_), folder,
+                           named.empty() ? "" : "; the largest: " + join(named, ", ")));
+    shell_.err(fmt::format("  fix name what the job does not need in {}/.rubatoignore\n", folder));
+  }
+
+ private:
+  void show(const archive::PackProgress& progress) {
+    size_ = progress.of_bytes;
+    if (!progress.largest.empty()) largest_ = progress.largest;
+    if (shell_.now() - begin_ > kQuietFor) {
+      line_.show(fmt::format("packing {} of {}", archive::human_bytes(progress.bytes),
+                             archive::human_bytes(progress.of_bytes)));
+    }
+  }
+
+  const Shell& shell_;
+  LiveLine line_;
+  const WallTime begin_;
+  uint64_t size_ = 0;
+  std::vector<std::pair<uint64_t, std::string>> largest_;
+};
 
 archive::Package pack_perhaps(Files& files, const SubmitSource& source, const std::string& file, const Shell& shell) {
   archive::PackOptions options;
@@ -91,7 +138,11 @@ archive::Package make_package(Files& files, const SubmitSource& source, const st
     case SubmitSource::Kind::kFolder: {
       archive::PackOptions options;
       options.needed = source.alone;
-      return archive::pack(files, source.path, file, options);
+      PackReport progress(shell);
+      progress.attach(options);
+      archive::Package package = archive::pack(files, source.path, file, options);
+      progress.warn(source.path);
+      return package;
     }
     case SubmitSource::Kind::kPerhaps:
       return pack_perhaps(files, source, file, shell);
@@ -124,26 +175,18 @@ json submit_job(Api& api, const Shell& shell, const JobSpec& spec, const std::st
   return api.call(request);
 }
 
-// 0 when the job succeeds.
-int follow_job(const Session& session, const Shell& shell, const std::string& id, bool logs) {
-  session.api->hold_interrupts();
-  StreamEnd end = StreamEnd::kEnded;
-  if (logs) {
-    LogQuery query;
-    query.job = id;
-    query.follow = true;
-    query.look.colour = shell.colour;
-    end = print_logs(*session.api, shell, query);
+// A flag of ours that came after the script, and so went to the script.
+void hint_at_late_flags(const ParsedCommand& parsed, const JobSpec& spec, const Shell& shell) {
+  if (parsed.separated) return;
+  for (const std::string& word : spec.args) {
+    const std::string_view name = std::string_view(word).substr(0, word.find('='));
+    const bool ours = std::ranges::any_of(submit_table().flags, [&](const Flag& flag) {
+      return name.size() > 2 && name.starts_with("--") && flag.name == name.substr(2);
+    });
+    if (!ours) continue;
+    shell.err(fmt::format("note: {0} after {1} is given to {1}; if you mean rubato's, write: rubato submit {0} {1}\n",
+                          name, spec.program));
   }
-  std::optional<json> job;
-  if (end == StreamEnd::kEnded) job = wait_for_end(*session.api, id);
-  if (job) job = wait_for_outputs(*session.api, shell, std::move(*job));
-  if (!job) {
-    shell.err("\ndetached; the job goes on\n" + next_commands(id, session.cluster_flag));
-    return kInterruptedExit;
-  }
-  shell.err(missing_outputs_text(*job) + end_text(*job, {}));
-  return raw_in(*job, "phase") == "succeeded" ? 0 : 1;
 }
 
 }  // namespace
@@ -188,6 +231,7 @@ int submit_command(const ParsedCommand& parsed, const Shell& shell) {
   (void)job_spec_from_json(to_json(plan.spec));  // what the head would refuse is said before anything is sent
   const Session session = open_session(parsed, shell);
   for (const std::string& note : plan.notes) shell.err("note: " + note + "\n");
+  hint_at_late_flags(parsed, plan.spec, shell);
   if (plan.source.kind != SubmitSource::Kind::kNothing) {
     const TemporaryFolder folder(files);
     const archive::Package package = make_package(files, plan.source, folder.file(), shell);
@@ -200,7 +244,13 @@ int submit_command(const ParsedCommand& parsed, const Shell& shell) {
   shell.out(parsed.has("json") ? json_text(job) : id + "\n");
   shell.err(fmt::format("submitted {} ({})\n", text_in(job, "name"), id));
   shell.err(never_fits_text(job));
-  if (parsed.has("follow") || parsed.has("wait")) return follow_job(session, shell, id, parsed.has("follow"));
+  if (parsed.has("follow") || parsed.has("wait")) {
+    LogQuery query;
+    query.job = id;
+    query.follow = parsed.has("follow");
+    query.look.colour = shell.colour;
+    return follow_job(session, shell, query);
+  }
   shell.err(next_commands(id, session.cluster_flag));
   return 0;
 }

@@ -349,6 +349,7 @@ class SubmitReader {
       const auto found = view_.env.find(name);
       if (spec().owner.empty() && found != view_.env.end()) spec().owner = found->second;
     }
+    if (spec().owner.empty()) spec().owner = view_.user;  // a cron job, a container: no variable tells
     if (parsed_.has("uri")) out_.notes.push_back("--uri is not needed: the cluster is found by --cluster");
   }
 

@@ -16,6 +16,7 @@ enum class PathKind { kMissing, kFile, kFolder };
 
 struct SubmitView {
   Environment env;
+  std::string user;    // who typed it, for where the environment does not say
   std::string folder;  // where the command was typed, absolute
   std::function<PathKind(const std::string&)> kind_of;
   std::function<std::optional<std::string>(const std::string&)> read;

@@ -51,6 +51,20 @@ TEST(SubmitFlags, AScriptComesWithItsFolderIfThatIsSmall) {
   EXPECT_EQ(made.spec.owner, "me");
 }
 
+TEST(SubmitFlags, TheOwnerIsKnownWithoutAVariable) {
+  SubmitView view;
+  view.folder = "/w";
+  view.user = "ann";
+  const auto owner = [&](const Environment& env) {
+    view.env = env;
+    const std::vector<std::string> words{"--no-python", "true"};
+    return plan_submit(parse_command(submit_table(), words, env), view).spec.owner;
+  };
+  EXPECT_EQ(owner({}), "ann");
+  EXPECT_EQ(owner({{"LOGNAME", "bob"}}), "bob");
+  EXPECT_EQ(owner({{"LOGNAME", "bob"}, {"USER", "cid"}}), "cid");
+}
+
 TEST(SubmitFlags, AScriptOfTheProjectThatWeAreInComesWithTheProject) {
   Disk disk;
   disk.folder = "/p";

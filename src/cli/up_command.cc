@@ -83,14 +83,19 @@ ClusterText read_wanted(const ParsedCommand& parsed, const Shell& shell, Cluster
 
 std::string nodes_words(int64_t count) { return fmt::format("{} node{}", count, count == 1 ? "" : "s"); }
 
-// What a head would be asked to make, said without one.
-std::string plan_of(const ClusterSpec& spec) {
-  std::string out;
+// What a head would be asked to make, said without one: as PUT cluster answers.
+json plan_of(const ClusterSpec& spec) {
+  json changes = json::array();
+  int wanted = 0;
   for (const auto& [name, type] : spec.types) {
     if (type.min_workers == 0) continue;
-    out += fmt::format("  + add {} {} ({} each)\n", nodes_words(type.min_workers), name, describe(type.resources));
+    wanted += type.min_workers;
+    changes.push_back({{"action", "add"},
+                       {"node_type", name},
+                       {"count", type.min_workers},
+                       {"why", fmt::format("{} each", describe(type.resources))}});
   }
-  return out;
+  return {{"changes", std::move(changes)}, {"wanted_nodes", wanted}};
 }
 
 // What nodes are made of, for the head to know before it knows its cluster.
@@ -117,10 +122,7 @@ class Upper {
   int run() {
     const bool dry = parsed_.has("dry-run");
     running_ = tools_->daemons().running(place_.head_folder()).has_value();
-    if (dry && !running_) {
-      shell_.out(fmt::format("would start the head of '{}'\n{}", place_.name, plan_of(wanted_.spec)));
-      return 0;
-    }
+    if (dry && !running_) return show_plan(plan_of(wanted_.spec));
     std::unique_ptr<FolderHold> hold;
     if (!dry) {
       // Two at once would start two heads, or undo each other's change in the middle.
@@ -132,10 +134,7 @@ class Upper {
     }
     const json plan = first_plan();
     const std::string changes = plan_text(plan, {});
-    if (dry) {
-      shell_.out(changes.empty() ? fmt::format("nothing would change in '{}'\n", place_.name) : changes);
-      return 0;
-    }
+    if (dry) return show_plan(plan);
     if (!changes.empty()) {
       shell_.err(changes);
       if (plan_removes(plan) && !parsed_.has("yes") && !confirmed(shell_, "change the cluster so?")) {
@@ -164,6 +163,20 @@ class Upper {
       if (parsed_.has("dry-run") || tools_->daemons().running(place_.head_folder())) continue;
       start_head();
     }
+  }
+
+  int show_plan(json plan) {
+    if (parsed_.has("json")) {
+      plan["cluster"] = place_.name;
+      plan["starts_head"] = !running_;
+      shell_.out(json_text(plan));
+      return 0;
+    }
+    const std::string changes = plan_text(plan, {});
+    if (!running_) shell_.out(fmt::format("would start the head of '{}'\n", place_.name));
+    if (running_ && changes.empty()) shell_.out(fmt::format("nothing would change in '{}'\n", place_.name));
+    shell_.out(changes);
+    return 0;
   }
 
   // What a head is told at its start holds until its end.

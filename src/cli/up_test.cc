@@ -144,12 +144,43 @@ TEST(Up, TwiceChangesNothingAndSaysSo) {
 TEST(Up, ADryRunTouchesNothing) {
   Machine machine;
   const Typed fresh = machine.type({"up", "--dry-run"});
-  EXPECT_EQ(fresh.out, "would start the head of 'local'\n  + add 1 node machine (8 CPU, 1 GPU each)\n");
+  EXPECT_EQ(fresh.out, "would start the head of 'local'\n  + add 1 machine node  (8 CPU, 1 GPU each)\n");
   EXPECT_FALSE(std::filesystem::exists(machine.home));
   machine.open_folder();
   machine.daemons.alive.insert(machine.folder + "/head");
   EXPECT_EQ(machine.type({"up", "--dry-run"}).out, "  + add 1 machine node\n");
   EXPECT_EQ(machine.applied(), 0u);
+}
+
+TEST(Up, ADryRunAsJsonIsJson) {
+  Machine machine;
+  const json fresh = json::parse(machine.type({"up", "--dry-run", "--json"}).out);
+  EXPECT_EQ(fresh["cluster"], "local");
+  EXPECT_EQ(fresh["starts_head"], true);
+  EXPECT_EQ(fresh["changes"][0]["count"], 1);
+  machine.open_folder();
+  machine.daemons.alive.insert(machine.folder + "/head");
+  const json running = json::parse(machine.type({"up", "--dry-run", "--json"}).out);
+  EXPECT_EQ(running["starts_head"], false);
+  EXPECT_EQ(running["changes"][0]["action"], "add");
+  EXPECT_EQ(machine.applied(), 0u);
+}
+
+TEST(Up, SaysWhatItAppliesWhenOnlyASettingChanged) {
+  Machine machine;
+  machine.type({"up"});
+  machine.open_folder();
+  machine.changes =
+      json::array({{{"action", "setting"}, {"node_type", "idle_timeout"}, {"count", 0}, {"why", "5m → 1m"}},
+                   {{"action", "text"}, {"why", "no node and no limit changes"}}});
+  const Typed typed = machine.type({"up"});
+  EXPECT_EQ(typed.code, 0);
+  EXPECT_TRUE(
+      typed.err.starts_with("  ~ idle_timeout  (5m → 1m)\n"
+                            "  ~ take the file's new text  (no node and no limit changes)\n"
+                            "'local' is up with 1 node"))
+      << typed.err;
+  EXPECT_EQ(machine.applied(), 2u);
 }
 
 TEST(Up, AFilesMistakeIsFoundBeforeAnythingStarts) {

@@ -123,10 +123,11 @@ class History {
     run(job, seats);
     return job;
   }
-  void fail(const JobId& job, const std::string& node) {
+  void fail(const JobId& job, const std::string& node, const std::string& message = "") {
     elastic::Failure failure;
     failure.host = node;
     failure.exit_code = 1;
+    failure.message = message;
     add(SeatFailed{job, state.jobs.at(job).generation, NodeId{node}, {failure}});
   }
   const Job& job(const JobId& id) const { return state.jobs.at(id); }

@@ -261,6 +261,8 @@ Task<ServerReply> Api::configure(Call call) {
     changes.push_back(
         {{"action", change.action}, {"node_type", change.type}, {"count", change.count}, {"why", change.why}});
   }
+  if (changes.empty() && state.spec && state.spec_text != text && !state.shutting_down)
+    changes.push_back({{"action", "text"}, {"node_type", ""}, {"count", 0}, {"why", "no node and no limit changes"}});
   int wanted = spec.head_type.empty() ? 0 : 1;
   for (const auto& [name, type] : spec.types) wanted += type.min_workers;
   if (wanted > static_cast<int>(kNodeMax))
@@ -406,15 +408,9 @@ Task<ServerReply> Api::rerun(Call call) {
 Task<ServerReply> Api::jobs(Call call) {
   const MissingByJob missing = controller_.logs().missing_by_job();
   MakeDocument make = [all = flag(call.request, "all"), missing](const State& state) {
-    std::vector<const cluster::Job*> shown;
-    for (const auto& [id, job] : state.jobs) {
-      if (all || !cluster::ended(job.phase)) shown.push_back(&job);
-    }
-    std::ranges::sort(shown, {}, [](const cluster::Job* job) { return std::pair(job->submitted, job->id); });
-    json jobs = json::array();
-    for (const cluster::Job* job : shown) jobs.push_back(job_summary(*job));
-    add_missing(jobs, missing);
-    return json({{"jobs", std::move(jobs)}});
+    json document = jobs_document(state, all);
+    add_missing(document.at("jobs"), missing);
+    return document;
   };
   co_return co_await reply_from_state(std::move(make));
 }
@@ -450,7 +446,8 @@ Task<ServerReply> Api::stop(Call call) {
 
 Task<ServerReply> Api::job_why(Call call) {
   const State& state = *co_await controller_.settled();
-  co_return reply(why_job(controller_.observed(), cluster::find_job(state, call.parts["ref"]), controller_.now()));
+  co_return reply(
+      why_job(state, controller_.observed(), cluster::find_job(state, call.parts["ref"]), controller_.now()));
 }
 
 Task<ServerReply> Api::logs(Call call) {

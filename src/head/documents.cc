@@ -7,6 +7,7 @@
 
 #include "head/scale_documents.h"
 #include "policy/place.h"
+#include "policy/queue.h"
 #include "reconcile/nodes.h"
 #include "reconcile/scale_input.h"
 
@@ -23,6 +24,7 @@ using nlohmann::json;
 namespace {
 
 constexpr size_t kEndedShown = 10;
+constexpr size_t kAheadShown = 5;
 
 void add_time(json& document, const char* name, WallTime time) {
   if (time != WallTime{}) document[name] = format_time(time);
@@ -43,6 +45,21 @@ json change(const std::string& text, WallTime when = {}) {
 std::string phase_words(const Job& job) {
   if (job.phase == JobPhase::kQueued && !job.reasons.against.empty()) return job.reasons.against.front().text;
   return job.reason;
+}
+
+// Its place in the queue, and who is before it; empty for a job that does not wait.
+json queue_document(const State& state, const Job& job) {
+  if (job.phase != JobPhase::kQueued) return json::object();
+  const std::vector<const Job*> queue = policy::queue_order(state);
+  const auto at = std::ranges::find(queue, job.id, [](const Job* one) { return one->id; });
+  json ahead = json::array();
+  for (auto it = queue.begin(); it != at && ahead.size() < kAheadShown; ++it) {
+    ahead.push_back({{"id", (*it)->id.value},
+                     {"name", (*it)->spec.name},
+                     {"owner", (*it)->spec.owner},
+                     {"priority", (*it)->spec.priority}});
+  }
+  return {{"place", at - queue.begin() + 1}, {"of", queue.size()}, {"ahead", std::move(ahead)}};
 }
 
 json decision_of(const Job& job) {
@@ -149,7 +166,7 @@ json job_document(const State& state, const Job& job) {
   if (cluster::ended(job.phase)) {
     document["exit"] = fmt::format("{}{}{}", to_string(job.phase), job.reason.empty() ? "" : ": ", job.reason);
   }
-  (void)state;
+  if (const json queue = queue_document(state, job); !queue.empty()) document["queue"] = queue;
   return document;
 }
 
@@ -172,8 +189,31 @@ void add_missing(json& jobs, const MissingByJob& missing) {
   }
 }
 
+json job_summaries(const State& state, const std::vector<const Job*>& ended) {
+  std::vector<const Job*> active;
+  for (const JobId& id : state.active) active.push_back(&state.jobs.at(id));
+  std::ranges::sort(active, {}, [](const Job* job) { return std::pair(job->submitted, job->id); });
+  json out = json::array();
+  for (const Job* job : active) out.push_back(job_summary(*job));
+  int place = 0;
+  for (const Job* job : policy::queue_order(state)) {
+    out.push_back(job_summary(*job));
+    out.back()["queue_place"] = ++place;
+  }
+  for (const Job* job : ended) out.push_back(job_summary(*job));
+  return out;
+}
+
+json jobs_document(const State& state, bool all) {
+  std::vector<const Job*> ended;
+  for (const JobId& id : state.ended_jobs) {
+    if (all) ended.push_back(&state.jobs.at(id));
+  }
+  return {{"jobs", job_summaries(state, ended)}};
+}
+
 json status_document(const State& state, const std::vector<cluster::Record>& events, WallTime now) {
-  json nodes = json::array(), jobs = json::array(), recent = json::array();
+  json nodes = json::array(), recent = json::array();
   Resources all, used;
   for (const auto& [id, node] : state.nodes) {
     nodes.push_back(node_document(state, node, now));
@@ -181,15 +221,10 @@ json status_document(const State& state, const std::vector<cluster::Record>& eve
     all += node.resources;
     used += cluster::used_on(state, id);
   }
-  std::vector<const Job*> shown;
-  for (const auto& [id, job] : state.jobs) {
-    if (!cluster::ended(job.phase)) shown.push_back(&job);
-  }
-  const size_t ended = std::min(kEndedShown, state.ended_jobs.size());
-  for (size_t i = state.ended_jobs.size() - ended; i < state.ended_jobs.size(); ++i)
-    shown.push_back(&state.jobs.at(state.ended_jobs[i]));
-  std::ranges::sort(shown, {}, [](const Job* job) { return std::pair(job->submitted, job->id); });
-  for (const Job* job : shown) jobs.push_back(job_summary(*job));
+  std::vector<const Job*> ended;
+  const size_t ended_shown = std::min(kEndedShown, state.ended_jobs.size());
+  for (size_t i = state.ended_jobs.size() - ended_shown; i < state.ended_jobs.size(); ++i)
+    ended.push_back(&state.jobs.at(state.ended_jobs[i]));
   for (const cluster::Record& record : events) recent.push_back(event_document(record));
   json head = {{"pid", state.head_pid}, {"version", state.head_version}, {"epoch", state.epoch}};
   add_time(head, "since", state.head_since);
@@ -200,7 +235,7 @@ json status_document(const State& state, const std::vector<cluster::Record>& eve
             {"shutting_down", state.shutting_down},
             {"journal", {{"offset", state.offset}}}}},
           {"nodes", std::move(nodes)},
-          {"jobs", std::move(jobs)},
+          {"jobs", job_summaries(state, ended)},
           {"totals",
            {{"resources", to_json(all)},
             {"used", to_json(used)},
@@ -219,7 +254,7 @@ json reasons_document(const cluster::Reasons& reasons) {
   return {{"against", std::move(against)}, {"changes", std::move(changes)}};
 }
 
-json why_job(const cluster::Observed& observed, const Job& job, WallTime now) {
+json why_job(const State& state, const cluster::Observed& observed, const Job& job, WallTime now) {
   json against = json::array(), changes = json::array();
   for (const cluster::Reasons::Obstacle& o : job.reasons.against) against.push_back(obstacle(o.text, o.where));
   for (const std::string& text : job.reasons.changes) changes.push_back(change(text));
@@ -254,6 +289,7 @@ json why_job(const cluster::Observed& observed, const Job& job, WallTime now) {
   return {{"subject", fmt::format("job {} ({})", job.id.value, job.spec.name)},
           {"phase", to_string(job.phase)},
           {"wanted", job.reasons.wanted},
+          {"queue", queue_document(state, job)},
           {"state", phase_words(job)},
           {"decision", decision_of(job)},
           {"against", std::move(against)},

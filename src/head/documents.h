@@ -18,11 +18,17 @@ nlohmann::json job_document(const cluster::State& state, const cluster::Job& job
 nlohmann::json missing_lines_document(const std::map<int, MissingLines>& missing);
 // Into summaries of jobs, where there are any.
 void add_missing(nlohmann::json& jobs, const MissingByJob& missing);
+// Summaries: jobs with seats, the oldest first; the queue in its order, with "queue_place" from 1; then `ended`
+// in the order given.
+nlohmann::json job_summaries(const cluster::State& state, const std::vector<const cluster::Job*>& ended);
+// GET jobs. `all`: ended ones too.
+nlohmann::json jobs_document(const cluster::State& state, bool all);
 // `events`: the last few records, oldest first.
 nlohmann::json status_document(const cluster::State& state, const std::vector<cluster::Record>& events, WallTime now);
 // What stands against it, and what would change that.
 nlohmann::json reasons_document(const cluster::Reasons& reasons);
-nlohmann::json why_job(const cluster::Observed& observed, const cluster::Job& job, WallTime now);
+nlohmann::json why_job(const cluster::State& state, const cluster::Observed& observed, const cluster::Job& job,
+                       WallTime now);
 nlohmann::json why_node(const cluster::State& state, const cluster::Node& node);
 
 }  // namespace rubato::head

@@ -145,6 +145,17 @@ uint64_t entropy() {
   return (static_cast<uint64_t>(device()) << 32) ^ device();
 }
 
+std::string user_name(const std::string& root) {
+  const std::string id = std::to_string(getuid());
+  std::ifstream lines(root + "/etc/passwd");
+  for (std::string line; std::getline(lines, line);) {
+    // name:password:uid:...
+    const std::vector<std::string_view> fields = split(line, ':');
+    if (fields.size() > 2 && fields[2] == id && !fields[0].empty()) return std::string(fields[0]);
+  }
+  return id;
+}
+
 MachineFacts read_machine_facts(const EnvironmentMap& env, const std::string& root) {
   MachineFacts facts;
   facts.pid = getpid();

@@ -26,6 +26,9 @@ WallTime wall_now();
 // The path of the program that this process runs.
 std::string own_program();
 
+// Who runs this process, by /etc/passwd; the number of the user who has no line there.
+std::string user_name(const std::string& root = "");
+
 // Unpredictable bits from the kernel.
 uint64_t entropy();
 

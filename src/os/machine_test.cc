@@ -36,6 +36,13 @@ TEST_F(MachineTest, AMachineWithoutDriverHasNoGpu) {
   EXPECT_EQ(count_gpus({{"CUDA_VISIBLE_DEVICES", "0"}}, root_), 0);
 }
 
+TEST_F(MachineTest, TheUsersNameIsThatOfThePasswdFile) {
+  const std::string id = std::to_string(getuid());
+  EXPECT_EQ(user_name(root_), id) << "without a line, its number";
+  file("/etc/passwd", "other:x:99999:1::/:/bin/sh\nann:x:" + id + ":1:Ann,,,:/home/ann:/bin/bash\n");
+  EXPECT_EQ(user_name(root_), "ann");
+}
+
 TEST_F(MachineTest, GpusAreTheNumberedDevices) {
   devices(4);
   fs::create_directories(root_ + "/dev/nvidia9");  // a folder is no device

@@ -102,6 +102,14 @@ std::vector<InterfaceAddress> interface_addresses();
 std::string probe_loopback();   // the error, or empty
 std::string probe_free_port();  // the error, or empty
 EndpointProbe probe_endpoint(const std::string& host, uint16_t port);
+// The name and the port of each, many at once: a host that is down does not hold up the others.
+struct HostProbe {
+  std::string host;
+  uint16_t port = 0;
+  ResolvedName resolved;
+  std::optional<EndpointProbe> door;  // absent: the name has no address
+};
+void probe_hosts(std::vector<HostProbe>& hosts);
 PythonProbe probe_python(const std::string& wanted, const EnvironmentMap& env, Duration timeout);
 
 }  // namespace rubato::os

@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <thread>
 
 #include "os/fd.h"
 #include "os/probe.h"
@@ -163,6 +165,21 @@ EndpointProbe probe_endpoint(const std::string& host, uint16_t port) {
     if (probe.result == Result::kConnected || probe.result == Result::kPortFree) break;
   }
   return probe;
+}
+
+void probe_hosts(std::vector<HostProbe>& hosts) {
+  constexpr size_t kAtOnce = 32;
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < hosts.size(); i = next++) {
+      HostProbe& one = hosts[i];
+      one.resolved = resolve_name(one.host);
+      if (!one.resolved.addresses.empty()) one.door = probe_endpoint(one.host, one.port);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < std::min(kAtOnce, hosts.size()); ++i) threads.emplace_back(work);
+  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace rubato::os

@@ -23,30 +23,69 @@ struct Capacity {
   int64_t workers = 0;                // with every type at its limit
   int64_t workers_capped = 0;         // and no more nodes than the cluster may have
   const NodeType* largest = nullptr;  // by the first resource that is asked for
-  const NodeType* useful = nullptr;   // the one that holds the most workers, at least one
+  Resources largest_has;
+  const NodeType* useful = nullptr;  // the one that holds the most workers, at least one
+  int64_t useful_fits = 0;
+  bool known = true;  // false: a node may still come of which nobody knows what it has
 };
 
-Capacity capacity_of(const ClusterSpec& spec, const Resources& each) {
-  Capacity capacity;
-  const std::string name = each.empty() ? std::string(kCpu) : each.amounts().begin()->first;
-  std::map<int64_t, int64_t, std::greater<>> nodes_by_fits;
-  for (const auto& [type_name, type] : spec.types) {
-    const int64_t fits = each.times_in(type.resources);
-    if (fits > 0) {
-      capacity.workers += fits * type.max_workers;
-      nodes_by_fits[fits] += type.max_workers;
-      if (!capacity.useful || fits > each.times_in(capacity.useful->resources)) capacity.useful = &type;
+class CapacityCounter {
+ public:
+  CapacityCounter(const State& state, const Resources& each) : state_(state), each_(each) {
+    name_ = each.empty() ? std::string(kCpu) : each.amounts().begin()->first;
+  }
+
+  Capacity count() {
+    const ClusterSpec& spec = *state_.spec;
+    for (const auto& [name, type] : spec.types) {
+      // The head's machine is a node, too, beyond the limit of its type.
+      const int64_t limit = type.max_workers + (name == spec.head_type ? 1 : 0);
+      type.resources.empty() ? add_seen(type, limit) : add(type, type.resources, limit);
     }
-    if (!capacity.largest || type.resources.of(name) > capacity.largest->resources.of(name)) capacity.largest = &type;
+    int64_t nodes_left = spec.max_workers + (spec.head_type.empty() ? 0 : 1);
+    for (const auto& [fits, nodes] : nodes_by_fits_) {
+      const int64_t used = std::min(nodes, nodes_left);
+      out_.workers_capped += fits * used;
+      nodes_left -= used;
+    }
+    return out_;
   }
-  int64_t nodes_left = spec.max_workers;
-  for (const auto& [fits, nodes] : nodes_by_fits) {
-    const int64_t used = std::min(nodes, nodes_left);
-    capacity.workers_capped += fits * used;
-    nodes_left -= used;
+
+ private:
+  void add(const NodeType& type, const Resources& resources, int64_t nodes) {
+    const int64_t fits = each_.times_in(resources);
+    if (fits > 0) {
+      out_.workers += fits * nodes;
+      nodes_by_fits_[fits] += nodes;
+      if (!out_.useful || fits > out_.useful_fits) {
+        out_.useful = &type;
+        out_.useful_fits = fits;
+      }
+    }
+    if (!out_.largest || resources.of(name_) > out_.largest_has.of(name_)) {
+      out_.largest = &type;
+      out_.largest_has = resources;
+    }
   }
-  return capacity;
-}
+
+  // The file does not say what such machines have: those that have joined do.
+  void add_seen(const NodeType& type, int64_t limit) {
+    int64_t seen = 0;
+    for (const auto& [id, node] : state_.nodes) {
+      if (node.type != type.name || node.resources.empty()) continue;
+      add(type, node.resources, 1);
+      ++seen;
+    }
+    if (seen < limit) out_.known = false;
+    if (!out_.largest) out_.largest = &type;
+  }
+
+  const State& state_;
+  const Resources& each_;
+  std::string name_;
+  std::map<int64_t, int64_t, std::greater<>> nodes_by_fits_;
+  Capacity out_;
+};
 
 std::vector<std::string> names(const State& state, const std::set<JobId>& ids, const JobId& but) {
   std::vector<std::string> out;
@@ -66,7 +105,7 @@ std::string up_with(const std::string& where) {
 
 void add_node_limits(const State& state, const Resources& each, Reasons& reasons) {
   for (const auto& [name, type] : state.spec->types) {
-    if (each.times_in(type.resources) <= 0) continue;
+    if (!type.resources.empty() && each.times_in(type.resources) <= 0) continue;
     const auto [all, there, up, coming] = state.index.count(name);
     if (coming > 0) {
       reasons.against.push_back({fmt::format("{} of type '{}' not up yet", count(coming, "node"), name), ""});
@@ -98,15 +137,15 @@ std::string wanted(const JobSpec& spec) {
 std::optional<Reasons> why_never(const State& state, const JobSpec& spec) {
   if (!state.spec) return std::nullopt;
   const Resources& each = spec.per_worker;
-  const Capacity capacity = capacity_of(*state.spec, each);
-  if (capacity.workers_capped >= spec.workers_min) return std::nullopt;
+  const Capacity capacity = CapacityCounter(state, each).count();
+  if (!capacity.known || capacity.workers_capped >= spec.workers_min) return std::nullopt;
   Reasons reasons;
   reasons.wanted = wanted(spec);
   if (!capacity.useful) {
     const NodeType* largest = capacity.largest;
     reasons.against.push_back(
         {fmt::format("no node type can hold one worker of {}; the nearest, '{}', has {}", describe(each),
-                     largest ? largest->name : "", describe(largest ? largest->resources : Resources())),
+                     largest ? largest->name : "", describe(capacity.largest_has)),
          largest ? largest->resources_where : ""});
     reasons.changes.push_back("ask for less per worker, or give a node type more, then: " +
                               up_with(reasons.against.back().where));
@@ -121,7 +160,7 @@ std::optional<Reasons> why_never(const State& state, const JobSpec& spec) {
     const NodeType& type = *capacity.useful;
     reasons.against.push_back(
         {fmt::format("the cluster can hold {} of this size at most ('{}': {} a node, max_workers {})",
-                     count(capacity.workers, "worker"), type.name, each.times_in(type.resources), type.max_workers),
+                     count(capacity.workers, "worker"), type.name, capacity.useful_fits, type.max_workers),
          type.max_where});
     reasons.changes.push_back("ask for fewer workers, or raise max_workers, then: " + up_with(type.max_where));
   }

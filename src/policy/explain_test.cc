@@ -21,6 +21,37 @@ TEST(Explain, AWorkerThatNoTypeHoldsNamesTheNearestType) {
                                   "cluster.yaml:5:16")}));
 }
 
+// Hosts of one's own: one type for all, the head's machine among them, and the file does not say what they have.
+History own_hosts(const std::vector<Resources>& hosts) {
+  History history;
+  ClusterSpec spec = cluster_of({node_type("host", Resources(), 0, static_cast<int>(hosts.size()) - 1)});
+  spec.head_type = "host";
+  history.add(ClusterConfigured{spec, "text"});
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    const NodeId id{fmt::format("host-{}", i + 1)};
+    NodeRequested request{id, "host", "", "test"};
+    request.head = i == 0;
+    history.add(request);
+    history.add(NodeCreated{id});
+    if (!hosts[i].empty()) history.add(History::joined(id, "agent-" + id.value, hosts[i]));
+  }
+  history.pass(10s);
+  return history;
+}
+
+TEST(Explain, HostsOfOnesOwnAreKnownByWhatTheyHave) {
+  const History up = own_hosts({cpus(2), cpus(8, 0, 1)});
+  EXPECT_FALSE(why_never(up.state, job_of(1, 1))) << "it starts at once";
+  EXPECT_FALSE(why_never(up.state, job_of(10, 10))) << "the head's machine holds two of them";
+  EXPECT_FALSE(why_never(up.state, job_of(1, 1, cpus(1, 0, 1))));
+  ASSERT_TRUE(why_never(up.state, job_of(11, 11)));
+  ASSERT_TRUE(why_never(up.state, job_of(1, 1, cpus(1, 0, 2))));
+  EXPECT_EQ(why_never(up.state, job_of(1, 1, cpus(9)))->against.at(0).text,
+            "no node type can hold one worker of 9 CPU; the nearest, 'host', has 8 CPU, 1 GPU");
+  const History coming = own_hosts({cpus(2), Resources()});
+  EXPECT_FALSE(why_never(coming.state, job_of(1, 1, cpus(64)))) << "nobody knows what the other host has";
+}
+
 TEST(Explain, MoreWorkersThanTheTypesAllowNamesMaxWorkers) {
   History history = nodes_of(1, 4);
   const JobId job = history.submit(500, 500);

@@ -8,6 +8,7 @@
 
 #include "policy/board.h"
 #include "policy/explain.h"
+#include "policy/queue.h"
 
 namespace rubato::policy {
 
@@ -37,12 +38,6 @@ int count_workers(const std::vector<Seat>& seats) {
 }
 
 using HoldTick = std::chrono::duration<int64_t, std::ratio<10>>;
-
-// For fair shares: a GPU counts as much as eight CPUs.
-double weight(uint64_t cpus, uint64_t gpus) { return static_cast<double>(cpus) + 8 * static_cast<double>(gpus); }
-double weight(const JobSpec& spec, int workers) {
-  return static_cast<double>(workers) * static_cast<double>(spec.per_worker.of(kCpu) + 8 * spec.per_worker.of(kGpu));
-}
 
 // Jobs that ask for the same: what keeps one waiting keeps all of them, and is worked out once.
 struct SameDemand {
@@ -210,41 +205,11 @@ void Placer::repair() {
 
 void Placer::serve() {
   if (state_.queued.empty()) return;
-  std::map<std::string, double> shares;  // of what is in use, by owner
-  for (const auto& [owner, use] : state_.index.used_by()) shares[owner] = weight(use.cpus, use.gpus);
-  // By priority, then per owner the oldest first.
-  struct Line {
-    double* share;
-    std::vector<std::pair<WallTime, const Job*>> jobs;  // the times beside them: sorting need not look at the jobs
-  };
-  std::map<int, std::map<std::string_view, Line>, std::greater<>> lines;
-  for (const JobId& id : std::views::reverse(state_.queued)) {
-    const Job& job = state_.jobs.at(id);
-    lines[job.spec.priority][job.spec.owner].jobs.emplace_back(job.submitted, &job);
-  }
-  for (auto& [priority, owners] : lines) {
-    std::vector<Line> by_owner;
-    std::set<std::tuple<double, WallTime, size_t>> turns;
-    for (auto& [owner, line] : owners) {
-      // The oldest last. Of one time, the higher ids are already first.
-      std::ranges::stable_sort(line.jobs, std::greater<>{}, &std::pair<WallTime, const Job*>::first);
-      line.share = &shares[std::string(owner)];
-      turns.emplace(*line.share, line.jobs.back().first, by_owner.size());
-      by_owner.push_back(std::move(line));
-    }
-    while (!turns.empty()) {
-      const size_t index = std::get<2>(turns.extract(turns.begin()).value());
-      Line& line = by_owner[index];
-      const Job& job = *line.jobs.back().second;
-      line.jobs.pop_back();
-      if (serve_one(job)) {
-        *line.share += weight(job.spec, job.spec.workers_min);
-      } else if (!starved_ && now_ - job.queued_since >= kStarvation && !waiting(job).limits) {
-        starved_ = &job;
-      }
-      if (!line.jobs.empty()) turns.emplace(*line.share, line.jobs.back().first, index);
-    }
-  }
+  serve_in_turn(state_, [this](const Job& job) {
+    if (serve_one(job)) return true;
+    if (!starved_ && now_ - job.queued_since >= kStarvation && !waiting(job).limits) starved_ = &job;
+    return false;
+  });
 }
 
 Waiting& Placer::waiting(const Job& job) {

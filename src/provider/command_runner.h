@@ -43,6 +43,12 @@ struct CommandResult {
 inline constexpr size_t kLastLines = 12;
 inline constexpr size_t kLineMax = 2000;
 
+// What was moved so far. Files that the other side had already are not among them.
+struct SyncSent {
+  uint64_t files = 0;
+  uint64_t bytes = 0;
+};
+
 // What of a folder is moved, and what happens to the rest. See docs/files.md.
 struct SyncOptions {
   bool remove_others = true;              // what is only there goes, unless it is left out here
@@ -50,6 +56,7 @@ struct SyncOptions {
   std::vector<std::string> ignore_files;  // names such as ".gitignore": each is obeyed in its folder and below
   Duration timeout = 600s;
   std::function<void(std::string_view)> on_line;
+  std::function<void(const SyncSent&)> on_sent;  // again and again, and at the end; not when nothing had to be moved
 };
 
 class CommandRunner {

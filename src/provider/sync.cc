@@ -17,7 +17,8 @@ using Kind = Files::Entry::Kind;
 
 constexpr size_t kListingMax = size_t{256} << 20;
 constexpr int kNotFoundCode = 127;
-constexpr int kVanished = 24;  // rsync: some files went away before they were read
+constexpr std::string_view kSentMark = "rubato-sent ";  // before each line of rsync that tells of a file
+constexpr int kVanished = 24;                           // rsync: some files went away before they were read
 
 // What the other side is and has: the first words of kLook's output, then the names.
 struct Far {
@@ -58,6 +59,10 @@ std::string folder_of(std::string_view path) {
   const size_t slash = path.rfind('/');
   if (slash == std::string_view::npos) return ".";
   return slash == 0 ? "/" : std::string(path.substr(0, slash));
+}
+
+uint64_t count_files(const SyncTree& tree) {
+  return static_cast<uint64_t>(std::ranges::count(tree.entries, Kind::kFile, &SyncEntry::kind));
 }
 
 // Files of our own in the scratch folder, gone with this object.
@@ -104,6 +109,8 @@ class Sync {
   Task<bool> rsync(std::vector<std::string> words);  // false: there is none here
   Task<CommandResult> far_run(Command command, std::string what);
   Task<HereResult> here(HereSpec spec);
+  bool take_sent(std::string_view line);
+  void report_pack(const std::string& pack, uint64_t files);
   std::string far_name(const std::string& path) const;
   Duration left() const { return std::max<Duration>(1s, deadline_ - world_.clock.now()); }
   bool by_rsync(const Far& far) const { return far.rsync && (route_.rsync_here || !route_.rsync_host.empty()); }
@@ -114,7 +121,26 @@ class Sync {
   const SyncRoute route_;
   const SyncOptions options_;
   const Instant deadline_;
+  SyncSent sent_;
 };
+
+// "rubato-sent >f+++++++++ 1234": rsync's word for what it did to an entry, and the entry's size.
+bool Sync::take_sent(std::string_view line) {
+  const auto rest = strip_prefix(line, kSentMark);
+  if (!rest) return false;
+  const auto parts = split_once(*rest, ' ');
+  const bool moved = parts && parts->first.size() > 1 && (parts->first[0] == '<' || parts->first[0] == '>');
+  if (!moved || parts->first[1] != 'f') return true;
+  ++sent_.files;
+  sent_.bytes += static_cast<uint64_t>(std::max(0LL, std::atoll(std::string(parts->second).c_str())));
+  if (options_.on_sent) options_.on_sent(sent_);
+  return true;
+}
+
+void Sync::report_pack(const std::string& pack, uint64_t files) {
+  sent_ = {files, world_.files.open_read(pack)->size()};
+  if (options_.on_sent) options_.on_sent(sent_);
+}
 
 std::string Sync::far_name(const std::string& path) const {
   if (route_.rsync_here) return path;
@@ -180,10 +206,14 @@ Task<bool> Sync::rsync(std::vector<std::string> words) {
   HereSpec spec;
   // No owner and group, as in tar's -o. Protected: paths go as they are, whatever shell is there.
   spec.argv = {"rsync", "--links", "--perms", "--times", "--compress", "--protect-args"};
+  spec.argv.push_back(fmt::format("--out-format={}%i %l", kSentMark));
   if (!route_.rsync_here) spec.argv.insert(spec.argv.end(), {"-e", route_.rsync_shell});
   spec.argv.insert(spec.argv.end(), words.begin(), words.end());
-  spec.on_line = options_.on_line;
-  const HereResult result = co_await here(std::move(spec));
+  spec.on_line = [this](std::string_view line) {
+    if (!take_sent(line) && options_.on_line) options_.on_line(line);
+  };
+  HereResult result = co_await here(std::move(spec));
+  std::erase_if(result.command.last_lines, [](const std::string& line) { return line.starts_with(kSentMark); });
   const int code = result.command.exit_code;
   if (code == kNotFoundCode && result.err.find("rsync: not found") != std::string::npos) co_return false;
   if (code != 0 && code != kVanished) {
@@ -268,6 +298,7 @@ Task<void> Sync::folder_up(std::string local, std::string remote) {
   unpack.script = fmt::format("cd {} && tar -xzpof -", quote_path(far.path));
   unpack.input_file = pack.path();
   (void)co_await far_run(std::move(unpack), "unpacking files");
+  report_pack(pack.path(), count_files(tree));
 }
 
 Task<void> Sync::file_up(std::string local, std::string remote) {
@@ -297,6 +328,7 @@ Task<void> Sync::file_up(std::string local, std::string remote) {
   unpack.argv = {"sh", "-c", kUnpackFile, "sh", target, far.path, name_of(local)};
   unpack.input_file = pack.path();
   (void)co_await far_run(std::move(unpack), "unpacking the file");
+  report_pack(pack.path(), 1);
 }
 
 Task<void> Sync::down(std::string remote, std::string local) {
@@ -368,6 +400,7 @@ Task<void> Sync::folder_down(Far far, std::string local) {
   command.input = std::move(names);
   command.out_file = pack.path();
   (void)co_await far_run(std::move(command), "packing files");
+  report_pack(pack.path(), count_files(tree));
   HereSpec tar;
   tar.argv = {"tar", "-xzpof", pack.path(), "-C", local};
   if (several) tar.argv.push_back("-i");
@@ -391,6 +424,7 @@ Task<void> Sync::file_down(Far far, std::string local) {
       fmt::format("cd {} && tar -czhf - -- {}", quote_path(folder_of(far.path)), shell_quote("./" + name_of(far.path)));
   command.out_file = pack.path();
   (void)co_await far_run(std::move(command), "packing the file");
+  report_pack(pack.path(), 1);
   HereSpec tar;
   tar.argv = {"sh", "-c", kUnpackFile, "sh", local, folder_of(local), name_of(far.path)};
   tar.input_file = pack.path();

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "reconcile/settings.h"
+
 namespace rubato::reconcile {
 
 using cluster::Event;
@@ -242,6 +244,9 @@ std::vector<PlannedChange> plan_changes(const State& state, const ClusterSpec& n
       changes.push_back(
           {"limits", name, 0, fmt::format("min_workers: {} → {}", old->second.min_workers, type.min_workers)});
     }
+  }
+  if (state.spec && !state.shutting_down) {
+    for (PlannedChange& one : setting_changes(*state.spec, next)) changes.push_back(std::move(one));
   }
   return changes;
 }

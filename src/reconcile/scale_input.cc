@@ -97,6 +97,9 @@ class InputMaker {
   std::map<Resources, size_t> demand_at_;
 };
 
+// Its nodes are processes of this machine, or hosts of one's own: they cost nothing unless the file gives a price.
+bool has_own_machines(const ClusterSpec& spec) { return spec.provider == "local"; }
+
 policy::Market market_of(Market market) {
   return market == Market::kSpot ? policy::Market::kSpot : policy::Market::kOnDemand;
 }
@@ -220,7 +223,7 @@ std::vector<policy::Offering> InputMaker::offered(const NodeType& type) {
     policy::Offering offering;
     offering.zone = one.zone;
     offering.market = market_of(one.market);
-    if (one.price_per_hour > 0) offering.price_per_hour = one.price_per_hour;
+    if (one.price_per_hour > 0 || has_own_machines(spec_)) offering.price_per_hour = one.price_per_hour;
     offering.blocked = blocked(type, one);
     out.push_back(std::move(offering));
   }
@@ -362,7 +365,7 @@ std::vector<Offering> offerings_of(const NodeType& type) {
 
 double price_of(const State& state, const NodeType& type, const Offering& offering) {
   if (offering.price_per_hour > 0) return offering.price_per_hour;
-  return state.spec->provider == "local" ? 0 : policy::estimated_price(resources_of(state, type));
+  return has_own_machines(*state.spec) ? 0 : policy::estimated_price(resources_of(state, type));
 }
 
 policy::ScalePlan plan_with(const State& state, const ClusterSpec& next, WallTime now) {

@@ -414,6 +414,14 @@ void check_types(const Scenario& scenario, const Yaml& document) {
     document.fail(fmt::format("the cluster has no node type '{}'", name),
                   near ? fmt::format("did you mean {}?", *near) : "see the cluster file's types");
   };
+  for (const Faults::StockOut& fault : scenario.faults.stock_outs) {
+    for (const std::string& offering : fault.offerings) {
+      const auto parts = split(offering, '/');
+      if (parts.size() != 3)
+        document.fail(fmt::format("'{}' is no offering", offering), "write TYPE/ZONE/MARKET, * for any: gpu/*/spot");
+      if (parts[0] != "*") check(std::string(parts[0]));
+    }
+  }
   for (const auto& [name, count] : scenario.cloud.quota) check(name);
   for (const auto& [name, price] : scenario.cloud.prices) check(name);
   for (const auto& [name, amounts] : scenario.cloud.have) check(name);

@@ -63,6 +63,14 @@ TEST(Scenario, ArrivalsNeedATime) {
   EXPECT_EQ(error.where.substr(0, 9), "s.yaml:8:");
 }
 
+TEST(Scenario, AStockOutOfWhatTheClusterDoesNotHaveIsAnError) {
+  const auto with = [](const std::string& offering) {
+    return std::string(kCluster) + "faults:\n  stock_out: {every: 1h, offerings: [\"" + offering + "\"]}\n";
+  };
+  EXPECT_NE(error_of(with("no-such-type/*/spot")).message.find("has no node type 'no-such-type'"), std::string::npos);
+  EXPECT_NE(error_of(with("gpu")).hint.find("TYPE/ZONE/MARKET"), std::string::npos);
+}
+
 TEST(Workload, IsTheSameForTheSameSeed) {
   const Scenario scenario = read(std::string(example_scenario()));
   Random one(7), same(7), other(8);

@@ -235,10 +235,12 @@ class Client(unittest.TestCase):
             handler.wfile.write(b"0\r\n\r\n")
 
         self.head.routes["GET", "/api/v1/jobs/j-00c0ffee/logs"] = second
+        self.head.routes["GET", "/api/v1/jobs/j-00c0ffee"] = lambda *_: job(phase="succeeded")
         self.head.start()
         out, err = process.communicate(timeout=harness.WAIT)
         self.assertEqual((process.returncode, out), (0, "[0@n-1] 3 three\n"), err)
-        self.assertIn("since=2026-11-15T03%3A00%3A02.000Z", self.head.asked[-1][1])
+        self.assertIn("since=2026-11-15T03%3A00%3A02.000Z", [a[1] for a in self.head.asked if "/logs" in a[1]][-1])
+        self.assertIn("train (j-00c0ffee) succeeded", err)
 
     def test_ctrl_c_detaches(self):
         self.head.routes["GET", "/api/v1/jobs/train"] = lambda *_: job()

@@ -1,0 +1,19 @@
+// The queue: in which order waiting jobs have their turn. A pure decision, and the same for `place` and for people.
+//
+// Higher priority first, then the owner who uses least (a GPU counts as eight CPUs), then the older job.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "cluster/state.h"
+
+namespace rubato::policy {
+
+// Gives each queued job its turn. `serve` returns whether it got its MIN workers: its owner's share grows by them.
+void serve_in_turn(const cluster::State& state, const std::function<bool(const cluster::Job&)>& serve);
+
+// The queue as it would empty if each job got its workers in its turn; the first is the next.
+std::vector<const cluster::Job*> queue_order(const cluster::State& state);
+
+}  // namespace rubato::policy
