@@ -1,7 +1,12 @@
 # The front door. CMake does the work: see CMakePresets.json for the presets behind these words.
 JOBS ?= $(shell nproc)
-# End-to-end tests bound times: few at once.
-TEST_JOBS ?= 2
+# Tests at a time: the end-to-end ones wait more than they work.
+TEST_JOBS ?= $(shell n=$$(nproc); [ $$n -lt 2 ] && n=2; [ $$n -gt 8 ] && n=8; echo $$n)
+# `make test ONLY='e2e/faults*'`: a part of a name, or a pattern; several with commas.
+ONLY ?=
+# `make test REPEAT=20 BUSY=2`: each test twenty times, beside two loops that use up a CPU each.
+REPEAT ?= 1
+BUSY ?= 0
 PREFIX ?= /usr/local
 # `make PACKAGES=no` installs no Debian packages.
 PACKAGES ?= yes
@@ -15,7 +20,7 @@ compile = @cmake --build --preset $(1) -j $(JOBS) --target $(2)
 # A hard link where possible; a copy across file systems.
 place = @ln -f build/release/rubato build/rubato 2>/dev/null || cp -f build/release/rubato build/rubato
 
-.PHONY: build test demo demo-run bench soak check asan tidy fuzz format docs install clean help
+.PHONY: build test trial demo demo-run bench soak check asan tidy fuzz format docs install clean help
 
 ## build    (default) the static binary build/rubato
 build:
@@ -25,13 +30,20 @@ build:
 	$(place)
 	@echo "build/rubato is ready; try: build/rubato --help"
 
-## test     build everything, run every test: unit, simulation, tidy, end to end
+## test     build everything, run every test: unit, simulation, tidy, end to end. ONLY=Quorum: those with that name
 test:
 	$(packages) build test
 	$(call configure,release,-DRUBATO_TESTS=ON)
 	$(call compile,release,all)
 	$(place)
-	@tools/test.py build/release -j $(TEST_JOBS)
+	@tools/test.py build/release -j $(TEST_JOBS) --only '$(ONLY)' --repeat $(REPEAT) --busy $(BUSY)
+
+## trial    kill and pause head, agents and workers of a real cluster at random: make trial STRIKES=500 SEED=1
+STRIKES ?= 50
+SEED ?= 1
+trial: build
+	$(packages) demo
+	@tests/trial/trial.py --strikes $(STRIKES) --seed $(SEED)
 
 ## demo     see a training in a cluster grow, lose a node, lose the head, and end as it should
 demo: build

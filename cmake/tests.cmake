@@ -12,8 +12,8 @@ function(rubato_layer_tests NAME)
   add_executable(${NAME}_test ${sources})
   target_include_directories(${NAME}_test PRIVATE ${RAPIDCHECK_INCLUDE})
   target_link_libraries(${NAME}_test PRIVATE rubato_${NAME} ${ARGN} ${RAPIDCHECK_LIBRARY} GTest::gtest GTest::gtest_main)
-  gtest_discover_tests(${NAME}_test TEST_PREFIX "${NAME}/" DISCOVERY_TIMEOUT 60
-    PROPERTIES TIMEOUT 300 LABELS unit)
+  gtest_discover_tests(${NAME}_test TEST_PREFIX "${NAME}/" DISCOVERY_TIMEOUT 600
+    PROPERTIES TIMEOUT 900 LABELS unit)
 endfunction()
 
 foreach(layer core world model elastic cluster policy reconcile cli)
@@ -38,7 +38,7 @@ target_compile_definitions(simulate_test PRIVATE RUBATO_SOURCE="${CMAKE_SOURCE_D
 function(rubato_seeds SCENARIO SEEDS)
   add_test(NAME simulate/${SCENARIO}:${SEEDS}
     COMMAND rubato simulate ${CMAKE_SOURCE_DIR}/examples/scenarios/${SCENARIO}.yaml --seeds ${SEEDS})
-  set_tests_properties(simulate/${SCENARIO}:${SEEDS} PROPERTIES LABELS unit TIMEOUT 600)
+  set_tests_properties(simulate/${SCENARIO}:${SEEDS} PROPERTIES LABELS unit TIMEOUT 1800)
 endfunction()
 rubato_seeds(chaos 1..900)
 rubato_seeds(spot 1..600)
@@ -49,12 +49,19 @@ rubato_seeds(pauses 1..300)
 add_test(NAME tidy COMMAND ${CMAKE_SOURCE_DIR}/tools/tidy.py WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 add_test(NAME tidy_test COMMAND ${CMAKE_SOURCE_DIR}/tools/tidy_test.py --quiet)
 add_test(NAME links_test COMMAND ${CMAKE_SOURCE_DIR}/tools/links_test.py)
-set_tests_properties(tidy tidy_test links_test PROPERTIES LABELS unit)
+add_test(NAME test_test COMMAND ${CMAKE_SOURCE_DIR}/tools/test_test.py)
+add_test(NAME trial_test COMMAND /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/trial/checks_test.py)
+set_tests_properties(tidy tidy_test links_test test_test trial_test PROPERTIES LABELS unit)
 
 if(RUBATO_STATIC)
   add_test(NAME e2e/chroot COMMAND ${CMAKE_SOURCE_DIR}/tests/chroot.sh $<TARGET_FILE:rubato>)
-  set_tests_properties(e2e/chroot PROPERTIES LABELS e2e TIMEOUT 60 SKIP_RETURN_CODE 77)
+  set_tests_properties(e2e/chroot PROPERTIES LABELS e2e TIMEOUT 600 SKIP_RETURN_CODE 77)
 endif()
+
+# A short one; `make trial STRIKES=500` is the real one.
+add_test(NAME e2e/trial COMMAND /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/trial/trial.py --strikes 10 --seed 1
+  --pause-max 4 --jobs 5)
+set_tests_properties(e2e/trial PROPERTIES LABELS e2e TIMEOUT 900 ENVIRONMENT "RUBATO=$<TARGET_FILE:rubato>")
 
 # An end-to-end test is a program tests/e2e/<name>_e2e.py; each `test_*` method in it is one ctest entry.
 file(GLOB e2e CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/e2e/*_e2e.py)
@@ -65,7 +72,7 @@ foreach(script ${e2e})
   foreach(method ${methods})
     string(REGEX REPLACE "^    def (test_[A-Za-z0-9_]+).*" "\\1" method "${method}")
     add_test(NAME e2e/${name}.${method} COMMAND /usr/bin/python3 ${script} -k "*.${method}")
-    set_tests_properties(e2e/${name}.${method} PROPERTIES TIMEOUT 180 LABELS e2e
+    set_tests_properties(e2e/${name}.${method} PROPERTIES TIMEOUT 900 LABELS e2e
       ENVIRONMENT "RUBATO=$<TARGET_FILE:rubato>")
   endforeach()
 endforeach()

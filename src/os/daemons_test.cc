@@ -34,7 +34,7 @@ class DaemonsTest : public testing::Test {
   }
   // Real processes: their time is theirs, so the bound is generous.
   static bool wait_for(const std::function<bool()>& condition) {
-    for (int i = 0; i < 20'000 && !condition(); ++i) ::usleep(500);
+    for (int i = 0; i < 120'000 && !condition(); ++i) ::usleep(500);
     return condition();
   }
   std::string text(const std::string& name) const {

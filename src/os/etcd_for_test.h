@@ -10,13 +10,16 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -75,24 +78,36 @@ class CertificatesForTest {
   FolderForTest folder_;
 };
 
-// Loopback ports that nobody listens on now. All are held until all are known, so that they differ.
+// Whether no other test of this machine has this port: until this process ends, however it ends. The same name as in
+// tests/e2e/harness.py; an abstract socket is no file, and cannot be left behind.
+inline bool reserve_port_for_test(uint16_t port) {
+  const std::string name = "rubato-test-port-" + std::to_string(port);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path + 1, name.size());
+  const socklen_t size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (::bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0) return true;  // stays open: that is the reservation
+  ::close(fd);
+  return false;
+}
+
+// Loopback ports that nobody listens on now, and that no other test gets. Outside of the range from which the kernel
+// takes ports for clients: one of those could take it before it is listened on.
 inline std::vector<uint16_t> free_ports_for_test(size_t count) {
-  std::vector<int> held;
+  std::random_device dice;
+  std::uniform_int_distribution<uint16_t> draw(15000, 32000);
   std::vector<uint16_t> ports;
-  while (held.size() < count) {
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  while (ports.size() < count) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
+    address.sin_port = htons(draw(dice));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    if (::bind(fd, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
-        ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-      throw std::runtime_error("no free port");
-    }
-    held.push_back(fd);
-    ports.push_back(ntohs(address.sin_port));
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool free = ::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+    ::close(fd);
+    if (free && reserve_port_for_test(ntohs(address.sin_port))) ports.push_back(ntohs(address.sin_port));
   }
-  for (const int fd : held) ::close(fd);
   return ports;
 }
 

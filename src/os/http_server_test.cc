@@ -291,9 +291,14 @@ TEST(HttpServerLimits, AnIdleConnectionIsClosed) {
   HttpServerForTest server(limits);
   RawForTest silent(server);
   EXPECT_EQ(silent.read_all(), "(end)");
-  RawForTest used(server);
-  used.send(get("/x"));
-  EXPECT_TRUE(used.read_all().ends_with("body:(end)"));
+  // On a busy machine the time may be over before we have asked: then once more.
+  std::string answer = "(end)";
+  while (answer == "(end)") {
+    RawForTest used(server);
+    used.send(get("/x"));
+    answer = used.read_all();
+  }
+  EXPECT_TRUE(answer.ends_with("body:(end)")) << answer;
 }
 
 TEST(HttpServerLimits, TheConnectionOverTheLimitIsTurnedAway) {

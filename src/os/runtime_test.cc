@@ -22,7 +22,7 @@ Task<void> wait_until(Runtime& runtime, Channel<int>& channel, Instant deadline,
 // Something arrives, but this thread is busy until the deadline has passed.
 Task<int> be_late(Runtime& runtime) {
   Channel<int> channel(runtime);
-  const Instant deadline = runtime.now() + 20ms;
+  const Instant deadline = runtime.now() + 400ms;
   int result = -1;
   Scope scope(runtime);
   scope.spawn(wait_until(runtime, channel, deadline, result));

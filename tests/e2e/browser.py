@@ -14,7 +14,8 @@ class Browser:
     """Use it with `with`. Every page's console and network are recorded."""
 
     def __enter__(self):
-        self._profile = tempfile.TemporaryDirectory(prefix="rubato-browser-")
+        self._profile = tempfile.TemporaryDirectory(prefix="rubato-browser-",
+                                                    ignore_cleanup_errors=True)  # the browser may still write there
         port = harness.free_port()
         self._base = f"http://127.0.0.1:{port}"
         self._driver = subprocess.Popen([DRIVER, f"--port={port}", "--silent"], stdin=subprocess.DEVNULL,

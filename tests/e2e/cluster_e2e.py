@@ -83,7 +83,7 @@ class Up(cluster_harness.ClusterCase):
         self.wait_for_workers(1)
         done = self.submit("--wait", self.script("print('before the end')"))
         self.rubato("down", "-y")
-        self.assertEqual(self.leftovers(), {})
+        self.assert_nothing_left()  # a guard may need a moment to see that its process is gone
         self.rubato("status", code=1)
         self.up(text)
         self.wait_for_nodes(2)
@@ -143,7 +143,7 @@ class Up(cluster_harness.ClusterCase):
         result = json.loads((self.output(job) / "result.json").read_text())
         self.assertEqual((result["steps"], result["world"]), (5, 2))
         self.rubato("down", "-y")
-        self.assertEqual(self.leftovers(), {})
+        self.assert_nothing_left()
         self.assertNotIn(bridge, subprocess.run(["ip", "address"], capture_output=True, text=True).stdout)
         self.assertNotIn(self.cluster, subprocess.run(["ip", "netns"], capture_output=True, text=True).stdout)
 

@@ -74,10 +74,7 @@ class ClusterCase(harness.Case):
                 super().tearDown()
             finally:
                 for pid in self.leftovers():
-                    try:
-                        os.kill(pid, signal.SIGKILL)
-                    except ProcessLookupError:
-                        pass
+                    harness.kill_if_there(pid)
         self.assertEqual(long_turns, [], "addr2line -Cfe rubato ADDRESS says where that was")
 
     def leftovers(self):
@@ -97,7 +94,7 @@ class ClusterCase(harness.Case):
         return found
 
     def assert_nothing_left(self):
-        wait_until(lambda: not self.leftovers(), lambda: f"the end of {self.leftovers()}", timeout=20)
+        wait_until(lambda: not self.leftovers(), lambda: f"the end of {self.leftovers()}")
 
     def stories(self):
         """Of the cluster as it was before tearDown ended it."""
@@ -116,7 +113,7 @@ class ClusterCase(harness.Case):
 
     # --- commands
 
-    def rubato(self, *args, code=0, env=None, cwd=None, timeout=100):
+    def rubato(self, *args, code=0, env=None, cwd=None, timeout=300):
         """Runs a command to its end; the exit code must be this one, unless None."""
         done = subprocess.run([RUBATO, *map(str, args)], env=self.environment(**(env or {})), cwd=cwd or self.folder,
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,

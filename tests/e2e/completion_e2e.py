@@ -23,7 +23,7 @@ class Completion(harness.Case):
         return path
 
     def run_in(self, *argv):
-        done = subprocess.run(argv, capture_output=True, text=True, cwd=self.folder, timeout=60)
+        done = subprocess.run(argv, capture_output=True, text=True, cwd=self.folder, timeout=harness.WAIT)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return done.stdout.split("\n")
 
@@ -77,7 +77,7 @@ class Zsh:
             os.chdir(folder)
             os.execvpe("zsh", ["zsh", "-f", "-i"], {"PATH": f"{folder}:{os.environ['PATH']}", "TERM": "dumb",
                                                     "HOME": str(folder), "PS1": "", "ZDOTDIR": str(folder)})
-        self.pid = pid
+        self.pid, self._asked = pid, 0
         self.tell(f"unsetopt prompt_sp; setopt no_beep; autoload -U compinit; compinit -u -D; source {script}; "
                   "PS1='zsh''> '\n", "zsh> ")
 
@@ -100,8 +100,9 @@ class Zsh:
         return shown.replace("\r", "\n")
 
     def tab(self, line):
-        """What is shown after a Tab; the line is taken back."""
-        return self.tell(f"{line}\t\x15PS1='zsh''> '\n", "zsh> ")
+        """What is shown after a Tab; the line is taken back. The prompt may be drawn twice: each answer has its end."""
+        self._asked += 1
+        return self.tell(f"{line}\t\x15print 'end''-of-{self._asked}'\n", f"end-of-{self._asked}")
 
 
 if __name__ == "__main__":

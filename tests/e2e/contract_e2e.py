@@ -235,7 +235,7 @@ class Contract(harness.Case):
         end = agent.wait_for("end")
         self.assertEqual((end["outcome"], end["exit_code"]), ("failed", 1))
         self.assertRegex(agent.stderr, r"rank\W+1\b")
-        self.assertRegex(agent.stderr, rf"on {socket.gethostname()}\b")
+        self.assertRegex(agent.stderr, rf"on {re.escape(socket.gethostname())}\b")
         return agent
 
     def test_report_shows_the_traceback(self):
@@ -304,7 +304,7 @@ class Contract(harness.Case):
         agent.signal(signal.SIGINT)
         agent.wait_for("signal")
         agent.signal(signal.SIGINT)
-        self.assertEqual(agent.finish(timeout=20), -signal.SIGINT, agent.story())
+        self.assertEqual(agent.finish(), -signal.SIGINT, agent.story())
 
     def test_grace_ends_with_a_kill(self):
         agent = self.signalled(signal.SIGTERM, "ignore", "--grace", "1s")
@@ -336,6 +336,8 @@ class Contract(harness.Case):
 
     def test_empty_chroot(self):
         """The release binary needs nothing of the system it runs on."""
+        if os.geteuid() != 0:
+            self.skipTest("chroot needs root; tests/chroot.sh does without")
         if subprocess.run(["ldd", harness.RUBATO], capture_output=True).returncode == 0:
             self.skipTest("not the static release binary")
         root = self.folder / "root"

@@ -26,7 +26,7 @@ class Demo(harness.Case):
 
     def test_cluster_demo_keeps_its_promises(self):
         process = self.start()
-        self.assertEqual(process.wait(170), 0, self.output.read_text())
+        self.assertEqual(process.wait(450), 0, self.output.read_text())
         for words in ("grew to 4", "replaces", "has adopted the job", "exactly once an epoch", "nothing of it is left"):
             self.assertIn(words, self.output.read_text())
         self.assertEqual(list(self.folder.glob("rubato-demo-*")), [])
@@ -35,7 +35,7 @@ class Demo(harness.Case):
         process = self.start()
         harness.wait_until(lambda: "workers run after" in self.output.read_text(), "the start of the training")
         os.killpg(process.pid, signal.SIGINT)
-        self.assertEqual(process.wait(60), 130, self.output.read_text())
+        self.assertEqual(process.wait(harness.WAIT), 130, self.output.read_text())
         self.assert_nothing_left()
         self.assertEqual(list(self.folder.glob("rubato-demo-*")), [])
 

@@ -66,7 +66,7 @@ class EtcdRendezvous(harness.Case):
         before = agents[0].running(2)["generation"]
         agents[1].running(2)
         self.wait_for_workers(2, lambda line: line["world"] == 2)
-        leader = next(member for member in members if member.is_leader())
+        leader = harness.wait_until(lambda: self.leader_of(members), "a leader")
         leader.kill()
         # The group works with the two that are left: a failure, then a newcomer.
         self.order("exit.1", 5)
@@ -76,6 +76,14 @@ class EtcdRendezvous(harness.Case):
         for agent in agents:
             agent.running(3, after=after)
         self.finish(agents)
+
+    @staticmethod
+    def leader_of(members):
+        """None during an election."""
+        try:
+            return next((member for member in members if member.is_leader()), None)
+        except OSError:
+            return None
 
     def test_etcd_comes_back(self):
         """While etcd is away the workers go on; afterwards the group can change again."""

@@ -163,7 +163,7 @@ class Faults(harness.Case):
 
     def test_frozen_agent_is_dropped(self):
         """An agent that is there but does nothing (SIGSTOP) is as good as lost; it comes back when it runs again."""
-        host, second, third = self.start(3, "1:3", "--heartbeat", "1s")
+        host, second, third = self.start(3, "1:3", "--heartbeat", "3s")
         before = third.running(3)["generation"]
         third.signal(signal.SIGSTOP)
         again = host.running(2, after=before)["generation"]

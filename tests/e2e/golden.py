@@ -53,7 +53,7 @@ class GoldenMixin:
         """A command as typed, and what it shows on a terminal that is not one: both outputs in their order."""
         done = subprocess.run([RUBATO, *map(str, args)], env=self.environment(), cwd=self.folder,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              timeout=100)
+                              timeout=300)
         self.assertEqual(done.returncode, code, f"{args}\n{done.stdout}")
         words = {host.address: f"10.0.0.{number}" for number, host in enumerate(self.hosts, 1)}
         words |= {self.hosts.subnet + ".99": "10.0.0.99", str(self.folder): "FOLDER"}

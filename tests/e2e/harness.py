@@ -24,7 +24,7 @@ RUBATO = os.path.abspath(os.environ.get("RUBATO", ROOT / "build/rubato"))
 PYTHON = "/usr/bin/python3"  # Debian's, with PyTorch
 SCRIPTS = ROOT / "tests/scripts"
 STEPS = str(SCRIPTS / "steps.py")
-WAIT = int(os.environ.get("RUBATO_TEST_WAIT", "60"))  # seconds; only a broken product waits that long
+WAIT = int(os.environ.get("RUBATO_TEST_WAIT", "150"))  # seconds; only a broken product waits that long
 MARK = "RUBATO_TEST_MARK"
 
 # PyTorch 1.13 cannot read its own default of these two flags on Python 3.11. This gives the default's meaning: local
@@ -48,16 +48,38 @@ def _new_network():
         raise OSError(ctypes.get_errno(), "unshare(CLONE_NEWNET)")
 
 
+_reserved = []
+
+
+def reserve(name):
+    """Whether no other test of this machine has this name now; it is this process's until that ends, however it ends.
+
+    An abstract socket is of the whole machine, needs no file and no rights, and cannot be left behind.
+    """
+    held = socket.socket(socket.AF_UNIX)
+    try:
+        held.bind(f"\0rubato-test-{name}")
+    except OSError:
+        held.close()
+        return False
+    _reserved.append(held)
+    return True
+
+
 def free_port(host="127.0.0.1"):
-    """A port that nobody uses, outside the range from which the kernel takes ports for clients."""
+    """A port that nobody uses, outside the range from which the kernel takes ports for clients.
+
+    No other test gets the same one, also of another checkout, although it is not bound yet.
+    """
     while True:
         port = random.SystemRandom().randrange(15000, 32000)
         with socket.socket() as probe:
             try:
                 probe.bind((host, port))
-                return port
             except OSError:
                 continue
+        if reserve(f"port-{port}"):
+            return port
 
 
 def read_lines(path):
@@ -94,6 +116,13 @@ def marked_processes(mark):
         except OSError:
             continue  # it ended meanwhile
     return found
+
+
+def kill_if_there(pid):
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
 
 
 class Agent:
@@ -168,6 +197,8 @@ class Case(unittest.TestCase):
     def setUp(self):
         self.mark = str(uuid.uuid4())
         self.folder = Path(tempfile.mkdtemp(prefix="rubato-e2e-"))
+        self.home = self.folder / "home"
+        self.home.mkdir()
         self.agents = []
         self._helpers = []
 
@@ -186,12 +217,12 @@ class Case(unittest.TestCase):
             self.assert_nothing_left()
         finally:
             for pid in marked_processes(self.mark):
-                os.kill(pid, signal.SIGKILL)
+                kill_if_there(pid)
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def environment(self, **changes):
         """A small environment, the same on every machine, with the test's mark. None removes a name."""
-        env = {"PATH": os.environ["PATH"], "HOME": "/root", "LC_ALL": "C.UTF-8", "TMPDIR": str(self.folder),
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "LC_ALL": "C.UTF-8", "TMPDIR": str(self.folder),
                "PYTHON_EXEC": PYTHON, "GLOO_SOCKET_IFNAME": "lo", MARK: self.mark} | changes
         return {name: value for name, value in env.items() if value is not None}
 
@@ -260,7 +291,7 @@ class Case(unittest.TestCase):
 
     def assert_nothing_left(self):
         wait_until(lambda: not marked_processes(self.mark),
-                   lambda: f"the end of {marked_processes(self.mark)}", timeout=15)
+                   lambda: f"the end of {marked_processes(self.mark)}")
 
     def assert_gone(self, pid):
         def gone():
@@ -307,6 +338,8 @@ class Lan:
     """
 
     def __init__(self, case, count):
+        if os.geteuid() != 0:
+            case.skipTest("network namespaces need root")
         self._switch = Host(self._namespace(case), None)
         self._switch.run("ip", "link", "add", "switch", "type", "bridge")
         self._switch.run("ip", "link", "set", "switch", "up")
@@ -372,7 +405,7 @@ class Etcd:
 
     def is_leader(self):
         status = self.status()
-        return status["leader"] == status["header"]["member_id"]
+        return status.get("leader") == status["header"]["member_id"]
 
     def kill(self):
         self.process.kill()

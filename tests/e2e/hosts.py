@@ -26,8 +26,10 @@ import sys
 import time
 from pathlib import Path
 
+from harness import reserve
+
 SSHD = "/usr/sbin/sshd"
-PATIENCE_S = 60
+PATIENCE_S = 150
 
 # Runs in the fresh namespaces as process 1 of the machine. Its arguments: the machine's folder, its name.
 INIT = r"""
@@ -152,8 +154,13 @@ class Host:
     @property
     def pid(self):
         """Process 1 of the machine, as seen from outside."""
-        children = Path(f"/proc/{self._init.pid}/task/{self._init.pid}/children").read_text().split()
-        return int(children[0])
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:  # it may not have been forked yet
+            children = Path(f"/proc/{self._init.pid}/task/{self._init.pid}/children").read_text().split()
+            if children:
+                return int(children[0])
+            time.sleep(0.01)
+        raise RuntimeError(f"{self.name} does not boot")
 
     def wait_for_sshd(self):
         end = time.monotonic() + PATIENCE_S
@@ -212,7 +219,7 @@ class Host:
 
     def close(self):
         if self._init is not None:
-            with contextlib.suppress(ProcessLookupError, IndexError, FileNotFoundError):
+            with contextlib.suppress(ProcessLookupError, FileNotFoundError, RuntimeError):
                 os.kill(self.pid, signal.SIGKILL)
             self._init.kill()
             self._init.wait()
@@ -228,15 +235,12 @@ class Hosts:
     def __init__(self, folder, names, disk_mb=0, booted=True):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        digest = hashlib.sha256(f"{self.folder}{os.getpid()}".encode()).digest()
-        self.tag = "rh" + digest[:4].hex()  # interface names have 15 bytes at most
+        self.tag, self.subnet = self._own_names()
         self.bridge = self.tag + "br"
         (self.folder / "tag").write_text(self.tag)  # what is left after a kill -9 is found by it, and by nothing wider
         # A test that runs out of its time is told with SIGTERM: it must still take its machines away.
         if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        # 10.200.0.0/13: apart from what LocalNetwork (10.64.0.0/10) and containers use.
-        self.subnet = f"10.{200 + digest[4] % 8}.{digest[5]}"
         self.address = f"{self.subnet}.1"  # of the real machine
         self.key = self.folder / "id"
         self.hosts = {name: Host(self, name, 2 + number) for number, name in enumerate(names)}
@@ -255,6 +259,17 @@ class Hosts:
         except BaseException:
             self.close()
             raise
+
+    def _own_names(self):
+        """A tag and a subnet that nobody on this machine has: no other test, of whatever checkout, and no network."""
+        routes = subprocess.run(["ip", "-4", "route", "show", "table", "all"], capture_output=True, text=True).stdout
+        for attempt in range(1000):
+            digest = hashlib.sha256(f"{self.folder}{os.getpid()}{attempt}".encode()).digest()
+            # 10.200.0.0/13: apart from what LocalNetwork (10.64.0.0/10) and containers use.
+            subnet = f"10.{200 + digest[4] % 8}.{digest[5]}"
+            if f"{subnet}." not in routes and reserve(f"subnet-{subnet}"):
+                return "rh" + digest[:4].hex(), subnet  # interface names have 15 bytes at most
+        raise RuntimeError("no subnet of 10.200.0.0/13 is free")
 
     def __getitem__(self, name):
         return self.hosts[name]

@@ -6,6 +6,7 @@ import subprocess
 import tarfile
 
 import cluster_harness
+import harness
 from cluster_harness import cluster_text
 from harness import SCRIPTS, wait_until
 
@@ -165,9 +166,9 @@ class Logs(cluster_harness.ClusterCase):
         said = self.follow("logs", job, "-f")
         job2 = self.follow("submit", "--follow", "--name", "second", TOOL, "say", 3)
         self.order("finish")
-        out, err = said.communicate(timeout=60)
+        out, err = said.communicate(timeout=harness.WAIT)
         self.assertEqual(said.returncode, 0, err)
-        out, err = job2.communicate(timeout=60)
+        out, err = job2.communicate(timeout=harness.WAIT)
         self.assertEqual(job2.returncode, 0, err)
         self.assertEqual([line.partition("] ")[2] for line in out.splitlines()[1:]],
                          [f"rank 0 line {n}" for n in range(3)])
@@ -179,7 +180,7 @@ class Logs(cluster_harness.ClusterCase):
         self.assertEqual(follower.stdout.readline().strip()[:2], "j-")
         self.assertIn("one", follower.stdout.readline())
         follower.send_signal(signal.SIGINT)
-        _, err = follower.communicate(timeout=60)
+        _, err = follower.communicate(timeout=harness.WAIT)
         self.assertEqual(follower.returncode, 130)
         self.assertIn("the job goes on", err)
         self.assertIn("rubato stop", err)
@@ -335,7 +336,7 @@ class Told(cluster_harness.ClusterCase):
         self.assertIn("waiting for it", submitting.stderr.readline())
         self.assertIn("rubato up", submitting.stderr.readline())
         self.up()
-        job, _ = submitting.communicate(timeout=60)
+        job, _ = submitting.communicate(timeout=harness.WAIT)
         self.assertEqual(submitting.returncode, 0)
         self.wait_for_job(job.strip(), "succeeded")
 

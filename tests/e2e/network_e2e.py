@@ -20,7 +20,7 @@ class Network(harness.Case):
 
     def join(self, nnodes, host, *args):
         return self.agent("--nnodes", nnodes, "--rdzv-endpoint", f"{self.hosts[0].address}:{PORT}", "--rdzv-id", "job",
-                          "--heartbeat", "1s", *args, STEPS, self.folder, host=host)
+                          "--heartbeat", "3s", *args, STEPS, self.folder, host=host)
 
     def address_of_master(self, agents, running):
         """The running event's master address must be the address of the agent with group rank 0."""
@@ -80,7 +80,7 @@ class Network(harness.Case):
 
     def test_two_hosts_never_split(self):
         """A tie: the side of the host goes on, after the other one has stopped its worker."""
-        agents, before = self.start(2, "1:2", "--heartbeat", "3s")
+        agents, before = self.start(2, "1:2", "--heartbeat", "6s")
         self.net.cut(self.hosts[1])
         again = agents[0].running(1, after=before)["generation"]
         self.assert_stopped(agents[1], before)

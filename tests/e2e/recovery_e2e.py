@@ -7,31 +7,42 @@ import subprocess
 import time
 
 import cluster_harness
+import harness
 from cluster_harness import cluster_text
 from harness import PYTHON, SCRIPTS, read_lines, wait_until
 
-STEPS, HOLD = 60, 40
+STEPS = 60
 THREE = cluster_text(small=(1, 3, 3))
 
 
 class Training(cluster_harness.ClusterCase):
     """DDP over gloo on three nodes, with a checkpoint in $RUBATO_OUTPUT after each step.
 
-    It waits before step HOLD until the test has seen what it wanted to see. The loss at the end tells whether each step
-    was done with the state of the one before.
+    It goes as far as the test has got (`limit`, see ddp_train.py). The loss at the end tells whether each step was done
+    with the state of the one before.
     """
 
     def start(self, workers):
         self.up(THREE)
         self.job_id = self.submit("--workers", workers, "--name", "train", "--checkpoint-timeout", "1s", "-d", SCRIPTS,
-                                  "ddp_train.py", "$RUBATO_OUTPUT", STEPS, 0.05, HOLD)
+                                  "ddp_train.py", "$RUBATO_OUTPUT", STEPS, 0.05)
+        self.limit(0)
+        self.wait_for_workers_of("train", 3)
         self.reach(8, world=3)
+
+    def limit(self, step):
+        """Up to this step, and no further: nothing that follows depends on the speed of the machine."""
+        output = self.output(self.job_id)
+        output.mkdir(parents=True, exist_ok=True)
+        (output / ".limit").write_text(str(step))
+        (output / ".limit").rename(output / "limit")
 
     def told(self):
         return read_lines(self.output(self.job_id) / "workers.jsonl")
 
     def reach(self, step, world):
-        """Waits for this step, or a later one, in a world of this size."""
+        """Lets it do this step, and waits for it, in a world of this size."""
+        self.limit(step)
         wait_until(lambda: [line for line in self.told() if line.get("step", 0) >= step and line["world"] == world],
                    lambda: f"step {step} of {world} workers in {self.told()[-5:]}")
 
@@ -39,7 +50,7 @@ class Training(cluster_harness.ClusterCase):
         return [line for line in self.told() if "pid" in line]
 
     def finish_training(self):
-        (self.output(self.job_id) / "go").touch()
+        self.limit(STEPS)
         job = self.wait_for_job(self.job_id, "succeeded")
         result = json.loads((self.output(self.job_id) / "result.json").read_text())
         reference = subprocess.run([PYTHON, SCRIPTS / "ddp_train.py", "--reference", str(STEPS)], check=True,
@@ -48,6 +59,15 @@ class Training(cluster_harness.ClusterCase):
         self.assertEqual(result["steps"], STEPS)
         self.assertEqual(job["restarts_used"], 0, job["events"])
         return result
+
+    def wait_for_members_without(self, node):
+        """Waits until it runs with three workers, none of them on this node."""
+
+        def moved():
+            job = self.job("train")
+            return (job["phase"], job["workers"]) == ("running", 3) and node not in [m["node"] for m in job["members"]]
+
+        wait_until(moved, lambda: f"the training without {node}: {self.job('train')}")
 
     def steps_in_log(self):
         """The numbers of the steps that the log tells of, in its order."""
@@ -80,7 +100,8 @@ class Training(cluster_harness.ClusterCase):
         self.kill(self.node_pids()[doomed["node"]])
         self.assert_gone(worker)
         self.wait_for_nodes(3)
-        self.reach(HOLD - 1, world=3)
+        self.wait_for_members_without(doomed["node"])
+        self.reach(30, world=3)
         self.assertNotIn(doomed["node"], self.node_pids())
         self.assertEqual(self.finish_training()["world"], 3)
         self.assert_every_step_logged()
@@ -88,7 +109,8 @@ class Training(cluster_harness.ClusterCase):
     def test_a_node_is_taken_away(self):
         self.start("2:3")
         self.up(cluster_text(small=(1, 2, 2)))
-        self.reach(HOLD - 1, world=2)
+        self.wait_for_workers_of("train", 2)
+        self.reach(30, world=2)
         self.assertEqual(len(self.nodes()), 2)
         self.assertEqual(self.finish_training()["world"], 2)
 
@@ -98,7 +120,8 @@ class Training(cluster_harness.ClusterCase):
         self.kill(self.head_pid(), self.node_pids()[doomed])
         self.up()
         self.wait_for_nodes(3)
-        self.reach(HOLD - 1, world=3)
+        self.wait_for_members_without(doomed)
+        self.reach(30, world=3)
         self.assertNotIn(doomed, self.node_pids())
         self.finish_training()
         self.assert_every_step_logged()
@@ -111,7 +134,8 @@ class Training(cluster_harness.ClusterCase):
         for worker in workers:
             self.assert_gone(worker)
         self.up()
-        self.reach(HOLD - 1, world=3)
+        wait_until(lambda: len(self.starts()) >= 6, lambda: f"three more workers in {self.starts()}")
+        self.reach(30, world=3)
         resumed = [line["first"] for line in self.starts()[3:]]
         self.assertGreaterEqual(min(resumed), before)
         self.finish_training()
@@ -129,7 +153,7 @@ generation = int(os.environ["RUBATO_GENERATION"])
 if generation > 1:
     print("again", flush=True)
     sys.exit()
-for n in range(1, 100000):
+for n in range(1, 1 << 30):
     os.write(1, b"line %d\\n" % n)
     if n % 7 == 0:
         os.write(2, b"error %d\\n" % n)
@@ -224,7 +248,7 @@ class Queue(cluster_harness.ClusterCase):
             self.kill_head()
             self.up()
             for process in submitting:
-                out, err = process.communicate(timeout=60)
+                out, err = process.communicate(timeout=harness.WAIT)
                 if process.returncode == 0:
                     made.append(out.strip())
                 else:

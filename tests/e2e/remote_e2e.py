@@ -109,7 +109,7 @@ class RemoteTest(RemoteCase):
         cpus = os.cpu_count()
         job = self.submit("--workers", "2", "--cpus", cpus, "-d", SCRIPTS, "ddp_train.py", "$RUBATO_OUTPUT", "5",
                           "0.01")
-        detail = self.wait_for_job(job, "succeeded", timeout=120)
+        detail = self.wait_for_job(job, "succeeded")
         self.assertEqual(detail["phase"], "succeeded")
         self.assertRegex(self.rubato("events").stdout, "with 2 workers on (worker-1, head|head, worker-1)")
         # Rank 0's, on whichever machine that ran.
@@ -122,7 +122,7 @@ class RemoteTest(RemoteCase):
         self.hosts["w1"].crash()
         wait_until(lambda: len(self.nodes()) == 1, "the loss of the worker")
         self.hosts["w1"].boot().wait_for_sshd()
-        wait_until(lambda: len(self.nodes()) == 2, lambda: f"the worker, have {self.status()['nodes']}", timeout=120)
+        wait_until(lambda: len(self.nodes()) == 2, lambda: f"the worker, have {self.status()['nodes']}")
 
     def test_of_two_ups_one_waits(self):
         self.make("head", "w1")
@@ -199,7 +199,7 @@ class RemoteTest(RemoteCase):
         waiting.send_signal(signal.SIGTERM)
         self.assertEqual(waiting.wait(), 128 + signal.SIGTERM)
         # The shared connection is gone: the next command makes another one.
-        self.assertEqual(self.kill_masters(), 1)
+        self.assertGreaterEqual(self.kill_masters(), 1)  # a client of it may be about to end
         self.assertEqual(self.rubato("exec", "lab", "hostname").stdout, "head\n")
 
     def test_a_killed_exec_ends_its_command(self):
@@ -288,7 +288,7 @@ class RemoteTest(RemoteCase):
         lines = subprocess.run(["ps", "-eo", "pid=,args=", "-ww"], capture_output=True, text=True).stdout.splitlines()
         masters = [int(line.split()[0]) for line in lines if f"{words}/" in line and line.split()[1].startswith("ssh")]
         for pid in masters:
-            os.kill(pid, signal.SIGKILL)
+            harness.kill_if_there(pid)
         return len(masters)
 
     def test_exec_with_start_and_stop_leaves_nothing(self):
@@ -313,13 +313,10 @@ class RemoteTest(RemoteCase):
     def test_ports_are_forwarded_while_the_command_runs(self):
         self.make("head")
         self.up(self.text())
-        port = 15321
+        port = harness.free_port()
         serve = f"python3 -m http.server {port} --bind 127.0.0.1"
         process = self.follow("exec", "lab", "-p", port, f"echo hello > page; exec {serve}")
-        def page():
-            done = subprocess.run(["curl", "-s", f"http://127.0.0.1:{port}/page"], capture_output=True, text=True)
-            return done.stdout == "hello\n"
-        wait_until(page, "the page")
+        wait_until(lambda: self.page(port) == "hello\n", "the page")
         process.send_signal(signal.SIGTERM)
         process.wait()
 

@@ -1,5 +1,6 @@
 """What the tests of clusters over SSH share: hosts.py makes the machines, this one is the laptop."""
-import subprocess
+import http.client
+import urllib.request
 
 import hosts as machines
 from cluster_harness import ClusterCase
@@ -43,5 +44,10 @@ class RemoteCase(ClusterCase):
             wait_until(lambda: not host.processes(), lambda: f"the end of {host.processes()} on {host.name}")
             self.assertNotIn("rubato-lab", (host.home / ".ssh/authorized_keys").read_text())
 
-    def helper_output(self, *argv):
-        return subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout
+    def page(self, port):
+        """What a web server at this port of the laptop says; "" when there is none yet."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/page", timeout=10) as reply:
+                return reply.read().decode()
+        except (OSError, http.client.HTTPException):
+            return ""

@@ -8,7 +8,7 @@ import html5lib
 from browser import Browser
 
 import harness
-from harness import RUBATO, ROOT
+from harness import RUBATO, ROOT, wait_until
 
 SCENARIOS = ROOT / "examples/scenarios"
 HOSTILE = "<script>window.struck=1</script><img src=//example.com/x.png onerror='window.struck=1'>\"&amp;"
@@ -97,7 +97,7 @@ class Report(harness.Case):
             for kind in ("mouse", "keys"):
                 browser.move_to(2, 2)
                 browser.run("document.querySelector('figure').scrollIntoView(); document.activeElement.blur();")
-                self.assertTrue(browser.run("return document.getElementById('tip').hidden"))
+                wait_until(lambda: browser.run("return document.getElementById('tip').hidden"), "no tip")
                 if kind == "mouse":
                     place = browser.run("const box = document.querySelector('figure svg.wide').getBoundingClientRect();"
                                         "return [box.left + box.width * .3, box.top + box.height / 2]")
@@ -105,8 +105,8 @@ class Report(harness.Case):
                 else:
                     browser.run("document.querySelector('figure').focus()")
                     browser.press("\ue014")  # right arrow
-                told = browser.run("const tip = document.getElementById('tip');"
-                                   "return tip.hidden ? '' : tip.innerText")
+                told = wait_until(lambda: browser.run("const tip = document.getElementById('tip');"
+                                                      "return tip.hidden ? '' : tip.innerText"), "the tip")
                 self.assertRegex(told, r"^0:\d\d:\d\d\s", kind)
                 for word in ("cpu", "gpu", "all"):
                     self.assertIn(word, told, kind)

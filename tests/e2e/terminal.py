@@ -19,7 +19,7 @@ import struct
 import termios
 import time
 
-PATIENCE_S = int(os.environ.get("RUBATO_TEST_WAIT", "60"))
+PATIENCE_S = int(os.environ.get("RUBATO_TEST_WAIT", "150"))
 # Colours, cursor movement, titles: what a terminal obeys and a person does not see.
 CONTROL = re.compile(rb"\x1b\[[0-9;?<=>!]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|"
                      rb"\x1bP[^\x1b]*\x1b\\|\x1b[ -/]*[0-~]|\x0f|\x0e")

@@ -5,7 +5,7 @@ import unittest
 
 import hosts as machines
 import remote_testing
-from harness import RUBATO, wait_until
+from harness import RUBATO, free_port, wait_until
 from terminal import Terminal
 
 DETACH = {"tmux": "\x02d", "screen": "\x01d"}
@@ -71,11 +71,11 @@ class TerminalTest(remote_testing.RemoteCase):
                 screen.expect("rubato")
                 screen.type("exit 3\r")
                 self.assertEqual(screen.end(), 3, screen.shown)
-        with self.at("attach", "lab", "-p", "15322:15322") as screen:
-            screen.type("printf %s pa''ge > page; python3 -m http.server 15322 --bind 127.0.0.1\r")
+        port = free_port()
+        with self.at("attach", "lab", "-p", f"{port}:{port}") as screen:
+            screen.type(f"printf %s pa''ge > page; python3 -m http.server {port} --bind 127.0.0.1\r")
             screen.expect("Serving")
-            page = lambda: self.helper_output("curl", "-s", "http://127.0.0.1:15322/page") == "page"
-            wait_until(page, "the page through the forwarded port")
+            wait_until(lambda: self.page(port) == "page", "the page through the forwarded port")
             screen.interrupt()
             screen.type("exit\r")
             screen.end()

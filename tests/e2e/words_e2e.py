@@ -161,13 +161,13 @@ class Words(harness.Case):
         for name in ("right", "wrong"):
             (self.folder / name).write_text(f"the {name} key, long enough to be one\n")
             os.chmod(self.folder / name, 0o600)
-        flags = ["--nnodes", "1:2", "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", "job",
-                 "--rdzv-conf", "join_timeout=3"]
+        flags = ["--nnodes", "1:2", "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", "job"]
+        soon = ["--rdzv-conf", "join_timeout=3"]
         first = self.agent(*flags, "--rdzv-key-file", self.folder / "right", STEPS, self.folder)
         first.wait_for("hosting")
-        self.refused(*flags, "--rdzv-key-file", self.folder / "wrong", STEPS, self.folder, code=1,
+        self.refused(*flags, *soon, "--rdzv-key-file", self.folder / "wrong", STEPS, self.folder, code=1,
                      says=[str(port), "key"])
-        self.refused(*flags, STEPS, self.folder, code=1, says=[str(port), "key"])
+        self.refused(*flags, *soon, STEPS, self.folder, code=1, says=[str(port), "key"])
         second = self.agent(*flags, "--rdzv-key-file", self.folder / "right", STEPS, self.folder)
         second.running(2)
         self.finish([first, second])
@@ -175,10 +175,11 @@ class Words(harness.Case):
     def test_other_run_id(self):
         """Another job at the same endpoint is not let in."""
         port = free_port()
-        flags = ["--nnodes", "1:2", "--rdzv-endpoint", f"localhost:{port}", "--rdzv-conf", "join_timeout=3"]
+        flags = ["--nnodes", "1:2", "--rdzv-endpoint", f"localhost:{port}"]
         first = self.agent(*flags, "--rdzv-id", "one", STEPS, self.folder)
         first.wait_for("hosting")
-        self.refused(*flags, "--rdzv-id", "two", STEPS, self.folder, code=1, says=[str(port), "--rdzv-id"])
+        self.refused(*flags, "--rdzv-conf", "join_timeout=3", "--rdzv-id", "two", STEPS, self.folder, code=1,
+                     says=[str(port), "--rdzv-id"])
         self.finish([first])
 
     def test_missing_key_file(self):

@@ -1,12 +1,13 @@
 """Elastic DDP training over gloo that checkpoints and resumes.
 
-usage: ddp_train.py FOLDER STEPS PACE [HOLD]   train; PACE is a pause in seconds after each step, HOLD a step before
-                                              which it waits for FOLDER/go
-       ddp_train.py --reference STEPS         print the loss of an undisturbed training in one process
+usage: ddp_train.py FOLDER STEPS PACE      train; PACE is a pause in seconds after each step
+       ddp_train.py --reference STEPS      print the loss of an undisturbed training in one process
 
 Every step sees all rows, shared out over the ranks, so the final loss depends neither on the world size nor on where
 the training was interrupted, provided that it resumes from what it saved: the momentum makes lost state visible.
 FOLDER may name variables: '$RUBATO_OUTPUT'.
+FOLDER/limit, if it is there, names the last step that may be done now: so a test decides how far it gets, not the speed
+of the machine.
 FOLDER/checkpoint is the saved state, FOLDER/workers.jsonl tells of starts and steps, FOLDER/result.json of the end.
 """
 import datetime
@@ -43,12 +44,20 @@ def tell(folder, line):
     os.close(fd)
 
 
+def may_go_on(folder, step):
+    try:
+        with open(f"{folder}/limit") as limit:
+            return step <= int(limit.read())
+    except FileNotFoundError:
+        return True
+
+
 def save(path, state):
     torch.save(state, f"{path}.draft")
     os.rename(f"{path}.draft", path)
 
 
-def train(folder, steps, pace, hold=0):
+def train(folder, steps, pace):
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
     rank, world = dist.get_rank(), dist.get_world_size()
     x, y, model, optimizer = problem()
@@ -65,7 +74,7 @@ def train(folder, steps, pace, hold=0):
     tell(folder, {"rank": rank, "world": world, "pid": os.getpid(), "first": first})
     mine = slice(rank, None, world)
     for step in range(first + 1, steps + 1):
-        while step == hold and not os.path.exists(f"{folder}/go"):
+        while not may_go_on(folder, step):
             time.sleep(0.02)
         optimizer.zero_grad()
         # DDP averages the ranks' gradients; this scaling makes the average the gradient of the mean over all rows.
@@ -89,4 +98,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "--reference":
         print(reference(int(sys.argv[2])))
     else:
-        train(os.path.expandvars(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), *map(int, sys.argv[4:]))
+        train(os.path.expandvars(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))

@@ -1,0 +1,144 @@
+"""The cluster of a trial: its commands, its processes, and pauses of them. Signals go by pidfd, and only to processes
+whose command line names this cluster's folder: a number that was given to somebody else is never hit."""
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+COMMAND_MAX_S = 90  # a head may be stopped for 20 s while a command waits for it
+NODES = 4
+FILE = f"""cluster_name: trial
+provider: {{type: local}}
+available_node_types:
+  small:
+    resources: {{CPU: 1}}
+    min_workers: {NODES}
+    max_workers: {NODES}
+"""
+
+
+@dataclass
+class Done:
+    code: int  # -1: it ran out of its time
+    out: str
+    err: str
+
+
+class Process:
+    """One process, held by a pidfd."""
+
+    def __init__(self, pid, word):
+        self.pid = pid
+        self._fd = os.pidfd_open(pid)
+        try:
+            told = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            told = b""
+        if word.encode() not in told:
+            os.close(self._fd)
+            raise ProcessLookupError(pid)
+
+    def send(self, number):
+        """False: it is gone."""
+        try:
+            signal.pidfd_send_signal(self._fd, number)
+            return True
+        except ProcessLookupError:
+            return False
+
+    def close(self):
+        os.close(self._fd)
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def read_pid(path):
+    try:
+        pid = int(path.read_text())
+        return pid if alive(pid) else None
+    except (OSError, ValueError):
+        return None  # it comes or goes
+
+
+class Cluster:
+    def __init__(self, rubato, folder):
+        self.binary, self.folder = str(rubato), Path(folder)
+        self.here = Path(__file__).resolve().parent
+        self.place = self.folder / "state/rubato/clusters/trial"
+        self.started = time.monotonic()
+        self._log = (self.folder / "strikes.jsonl").open("a", buffering=1)
+        self._lock = threading.Lock()
+        for name in ("state", "lives", "ticks"):
+            (self.folder / name).mkdir(exist_ok=True)
+        (self.folder / "cluster.yaml").write_text(FILE)
+
+    def note(self, what, **fields):
+        """Writes down what was done to the cluster; the checks read it."""
+        with self._lock:
+            self._log.write(json.dumps({"what": what} | fields) + "\n")
+
+    # --- commands
+
+    def rubato(self, *args, timeout=COMMAND_MAX_S):
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "LC_ALL": "C.UTF-8", "USER": "trial",
+               "XDG_STATE_HOME": str(self.folder / "state"), "TMPDIR": str(self.folder)}
+        try:
+            done = subprocess.run([self.binary, *map(str, args)], env=env, cwd=self.folder, timeout=timeout,
+                                  stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+            return Done(done.returncode, done.stdout, done.stderr)
+        except subprocess.TimeoutExpired as late:
+            return Done(-1, "", f"no end after {late.timeout:g} s")
+
+    def json(self, *args):
+        """None when the head does not answer."""
+        done = self.rubato(*args, "--json")
+        return json.loads(done.out) if done.code == 0 else None
+
+    def up(self):
+        """`rubato up`. Every call is written down: one that fails without a cause is a finding."""
+        begin = time.monotonic()
+        done = self.rubato("up", "-y", self.folder / "cluster.yaml")
+        self.note("up", at=begin, until=time.monotonic(), code=done.code, words=done.err.strip()[-600:])
+        return done
+
+    # --- processes
+
+    def head(self):
+        return read_pid(self.place / "head/daemon.pid")
+
+    def agents(self):
+        """{node: pid}"""
+        found = {path.parent.name: read_pid(path) for path in self.place.glob("nodes/*/daemon.pid")}
+        return {node: pid for node, pid in sorted(found.items()) if pid}
+
+    def workers(self):
+        """Those that live: [(job, generation, rank, pid)]"""
+        found = []
+        for path in sorted((self.folder / "ticks").iterdir()):
+            job, generation, rank, pid = path.name.split(".")
+            if alive(int(pid)):
+                found.append((job, int(generation), int(rank), int(pid)))
+        return found
+
+    def leftovers(self):
+        """Processes that name this trial's folder, less this one: {pid: command line}."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            try:
+                command = (entry / "cmdline").read_bytes()
+                if str(self.folder).encode() in command + (entry / "environ").read_bytes() and alive(int(entry.name)):
+                    found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue  # it ended meanwhile
+        return found
