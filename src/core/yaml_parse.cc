@@ -53,9 +53,11 @@ class YamlBuilder {
         file_(std::make_shared<const std::string>(std::move(file))),
         limits_(limits),
         duplicates_(duplicates) {
+    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // some editors begin a file with it
+    if (text_.starts_with(kByteOrderMark)) text_.remove_prefix(kByteOrderMark.size());
     if (!yaml_parser_initialize(&parser_)) throw std::bad_alloc();
     yaml_parser_set_encoding(&parser_, YAML_UTF8_ENCODING);
-    yaml_parser_set_input_string(&parser_, reinterpret_cast<const unsigned char*>(text.data()), text.size());
+    yaml_parser_set_input_string(&parser_, reinterpret_cast<const unsigned char*>(text_.data()), text_.size());
   }
   YamlBuilder(const YamlBuilder&) = delete;
   YamlBuilder& operator=(const YamlBuilder&) = delete;

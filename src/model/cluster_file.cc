@@ -13,6 +13,7 @@ namespace {
 
 // Ten thousand hosts with room to spare; what is walked stays small.
 constexpr size_t kFileNodesMax = 50'000;
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // some editors begin a file with it
 
 // Notes what is wrong with the text itself. nullopt when there is no tree.
 std::optional<Yaml> parse_leniently(std::string_view text, const std::string& file, Findings& findings) {
@@ -111,6 +112,7 @@ std::string ClusterFile::place(std::string_view path) const {
 }
 
 ClusterFile read_cluster_file(std::string_view text, const std::string& file) {
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   ClusterFile out;
   ConfigReading reading;
   const auto document = parse_leniently(text, file, reading.findings);
@@ -124,7 +126,11 @@ ClusterFile read_cluster_file(std::string_view text, const std::string& file) {
     ConfigSection top(*document, "", "", reading);
     read_name(top, out);
     read_provider_config(top, out);
-    if (top.find("cluster_name") == nullptr && out.provider.this_machine()) out.name = "local";
+    if (top.find("cluster_name") == nullptr) {
+      if (out.provider.this_machine()) out.name = "local";
+      reading.findings.warning(*document, fmt::format("the file has no cluster_name; '{}' is taken", out.name),
+                               "add cluster_name: NAME; all files without one mean the same cluster");
+    }
     read_auth(top, out);
     read_docker(top, out);
     read_nodes(top, reading, out);

@@ -46,7 +46,7 @@ class NodesReader {
       : top_(top), reading_(reading), findings_(reading.findings), out_(out), provider_(out.provider.type) {}
 
   void read() {
-    max_ = top_.count("autoscaling.max_workers");
+    max_ = top_.limit("autoscaling.max_workers");
     least_ = top_.count("autoscaling.min_workers");
     read_speed();
     read_money();
@@ -251,7 +251,7 @@ class NodesReader {
       findings_.warning(fields.find("docker.worker_image")->value, "docker is off, because docker names no image",
                         "add docker: {image: NAME} at the top level");
     }
-    Limits limits{fields.count("min_workers"), fields.count("max_workers"), {}, {}};
+    Limits limits{fields.count("min_workers"), fields.limit("max_workers"), {}, {}};
     if (limits.least) limits.least_at = fields.find("min_workers")->value;
     if (limits.most) limits.most_at = fields.find("max_workers")->value;
     limits_[name] = std::move(limits);
@@ -361,10 +361,16 @@ class NodesReader {
       if (out_.provider.this_machine()) check_local_limits(name);
       if (type.min_workers <= type.max_workers) continue;
       const Yaml& at = limits.most_at ? *limits.most_at : *limits.least_at;
-      findings_.error(at,
-                      fmt::format("the node type {} has min_workers {} above max_workers {}", name, type.min_workers,
-                                  type.max_workers),
-                      fmt::format("raise max_workers to {}", type.min_workers));
+      std::string message = fmt::format("the node type {} has min_workers {} above max_workers {}", name,
+                                        type.min_workers, type.max_workers);
+      std::string hint = fmt::format("raise max_workers to {}", type.min_workers);
+      if (out_.provider.this_machine()) {
+        findings_.error(at, std::move(message), std::move(hint));
+        continue;
+      }
+      // In Ray max_workers "takes precedence".
+      findings_.warning(at, std::move(message), fmt::format("at most {} are made; {}", type.max_workers, hint));
+      type.min_workers = type.max_workers;
     }
     const int summed = static_cast<int>(std::min(most_sum, kClusterNodesMax));
     out_.autoscaling.max_workers = max_.value_or(out_.provider.this_machine() ? summed : default_max(least_sum));

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "core/text.h"
 #include "model/cluster_file_readers.h"
@@ -81,11 +82,12 @@ void read_hosts(const ConfigSection& top, ProviderConfig& out) {
   if (workers != nullptr && top.find("provider.head_ip") == nullptr) {
     findings.error(workers->key, "worker_ips need a head_ip", "add head_ip: HOST, or name a coordinator_address");
   }
+  std::set<std::string> seen;
   for (size_t i = 0; i < out.workers.size(); ++i) {
-    const bool twice = std::find(out.workers.begin(), out.workers.begin() + static_cast<long>(i), out.workers[i]) !=
-                       out.workers.begin() + static_cast<long>(i);
-    if (twice)
-      findings.error(workers->value.items()[i], fmt::format("the host {} is there twice", to_string(out.workers[i])));
+    const std::string host = to_string(out.workers[i]);
+    if (!seen.insert(host).second) {
+      findings.error(workers->value.items()[i], fmt::format("the host {} is there twice", host));
+    }
   }
 }
 

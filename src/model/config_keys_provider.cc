@@ -3,7 +3,7 @@
 
 namespace rubato {
 
-const std::vector<ConfigKey>& provider_keys() {
+const std::vector<ConfigKey>& provider_keys() {  // tidy: long: a table
   using enum KeyType;
   using enum KeyEra;
   static const std::vector<ConfigKey> rows{
@@ -63,6 +63,10 @@ const std::vector<ConfigKey>& provider_keys() {
       {"provider.subnet_id", kText, "", "the subnet of the nodes", kShared, "", "", "azure"},
       {"provider.access_key", kText, "", "the access key", kShared, "", "", "aliyun"},
       {"provider.access_key_secret", kText, "", "its secret; better kept out of files", kShared, "", "", "aliyun"},
+      {"provider.zone_id", kText, "", "the zone", kShared, "", "", "aliyun"},
+      {"provider.cidr_block", kText, "", "the addresses of the network that is made", kShared, "", "", "aliyun"},
+      {"provider.key_name", kText, "ray", "the key pair's name", kShared, "", "", "aliyun"},
+      {"provider.security_group_rule", kAny, "", "rules of the security group that is made", kShared, "", "", "aliyun"},
       {"provider.vsphere_config", kOpaque, "", "credentials, frozen VM and GPUs of vSphere", kShared, "", "",
        "vsphere"},
       {"provider.namespace", kText, "", "the Kubernetes namespace", kShared, "", "", "kubernetes"},

@@ -112,8 +112,9 @@ void ConfigSection::unknown(const Yaml::Entry& entry, const std::string& prefix)
   }
   const std::optional<std::string> near = nearest(word, known);
   const std::string message = fmt::format("{} has the unknown key \"{}\"", section_name(prefix), word);
-  if (provider && !near) {
-    reading_.findings.warning(entry.key, message, "it is passed on as it is");
+  if (provider) {  // open, as in Ray: what we do not know may be known to the provider
+    const std::string meant = near ? fmt::format("did you mean \"{}\"? If not: ", *near) : "";
+    reading_.findings.warning(entry.key, message, meant + "it is passed on as it is");
     return;
   }
   std::string hint = near ? fmt::format("did you mean \"{}\"?", *near) : "";
@@ -174,6 +175,15 @@ std::optional<std::string> ConfigSection::text(std::string_view path) const {
 std::optional<int> ConfigSection::count(std::string_view path) const {
   const auto value = integer(path, 0, kClusterNodesMax);
   return value ? std::optional(static_cast<int>(*value)) : std::nullopt;
+}
+
+std::optional<int> ConfigSection::limit(std::string_view path) const {
+  constexpr int64_t kAnyNumber = 1'000'000'000'000;
+  const auto value = integer(path, 0, kAnyNumber);
+  if (!value || *value <= kClusterNodesMax) return value ? std::optional(static_cast<int>(*value)) : std::nullopt;
+  reading_.findings.note(find(path)->value, fmt::format("{} is as good as no limit; a cluster has at most {} nodes",
+                                                        *value, kClusterNodesMax));
+  return static_cast<int>(kClusterNodesMax);
 }
 
 std::optional<int64_t> ConfigSection::integer(std::string_view path, int64_t least, int64_t most) const {

@@ -49,6 +49,7 @@ class ConfigSection {
   // By our path below the base. nullopt when absent or wrong.
   std::optional<std::string> text(std::string_view path) const;
   std::optional<int> count(std::string_view path) const;
+  std::optional<int> limit(std::string_view path) const;  // a count; a larger one than can be, 999999, is no limit
   std::optional<int64_t> integer(std::string_view path, int64_t least, int64_t most) const;
   std::optional<double> number(std::string_view path) const;
   std::optional<bool> flag(std::string_view path) const;

@@ -16,7 +16,8 @@ namespace {
 bool letter(char c) { return ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || c == '_'; }
 bool digit(char c) { return '0' <= c && c <= '9'; }
 
-enum class Voice { kValue, kShell };
+// Of a text: a value, a command, or a part of the file that is the provider's own.
+enum class Voice { kValue, kShell, kOpen };
 
 // The words between `open` at `at` and `close`, when they are letters, digits, spaces, '_' and '-' and begin with a
 // letter: "{AMI ID}" gives "AMI ID".
@@ -90,19 +91,20 @@ class Walker {
         if (const auto word = flow_word(node)) return unfilled_error(node, *word, Voice::kValue);
         for (const Yaml::Entry& entry : node.entries()) {
           scalar(entry.key, voice);
-          entry_value(entry, path);
+          entry_value(entry, path, voice);
         }
     }
   }
 
  private:
-  void entry_value(const Yaml::Entry& entry, const std::string& path) {
+  void entry_value(const Yaml::Entry& entry, const std::string& path, Voice voice) {
     const std::string key = entry.key.as_string();
     const bool types = path == "node_types" || path == "available_node_types";
     const std::string below = types ? "node_types.*" : path.empty() ? key : path + "." + key;
     const ConfigKey* row = find_config_key(below);
     const bool shell = row != nullptr && (row->type == KeyType::kCommands || row->type == KeyType::kShell);
-    walk(entry.value, below, shell ? Voice::kShell : Voice::kValue);
+    const bool open = row != nullptr && (row->type == KeyType::kOpaque || row->type == KeyType::kAny);
+    walk(entry.value, below, shell ? Voice::kShell : open || voice == Voice::kOpen ? Voice::kOpen : Voice::kValue);
   }
 
   void scalar(const Yaml& node, Voice voice) {
@@ -112,8 +114,8 @@ class Walker {
     for (size_t at = 0; at < text.size(); ++at) {
       const char c = text[at];
       if (voice == Voice::kShell && (c == '\'' || c == '"')) quote = quote == 0 ? c : quote == c ? 0 : quote;
-      if (c == '$' && voice == Voice::kValue) {
-        if (const auto word = variable_word(text, at)) return unfilled_error(node, *word, voice);
+      if (c == '$' && voice != Voice::kShell) {
+        if (const auto word = variable_word(text, at)) return variable(node, *word, voice);
       }
       if (c == '{' && quote == 0) {
         if (const auto word = brace_word(text, at)) return unfilled_error(node, *word, voice);
@@ -123,6 +125,14 @@ class Walker {
       }
     }
     if (const auto word = template_word(text)) left(node, *word);
+  }
+
+  // Ray's providers fill in some themselves (${RAY_POD_NAME}), and nobody checks the rest of their own part.
+  void variable(const Yaml& node, const std::string& word, Voice voice) {
+    if (voice != Voice::kOpen) return unfilled_error(node, word, voice);
+    if (word.starts_with("${RAY_")) return;
+    findings_.warning(node, fmt::format("{} is passed on as it is", word),
+                      "variables are filled in only by the shells that run commands");
   }
 
   void unfilled_error(const Yaml& node, const std::string& word, Voice voice) {

@@ -46,7 +46,12 @@ TEST(Placeholders, CommandsMeanWhatTheShellMeans) {
 
 TEST(Placeholders, ScriptsInNodeConfigAreCommands) {
   EXPECT_EQ(found("worker_nodes:\n  UserData: |\n    #!/bin/bash\n    echo ${HOME}\n"), Words());
-  EXPECT_EQ(found("worker_nodes:\n  KeyName: ${KEY}\n"), Words{"2:12 ${KEY} was never filled in"});
+}
+
+TEST(Placeholders, VariablesInTheProvidersOwnPartsArePassedOn) {
+  const std::string own = "worker_nodes:\n  KeyName: ${KEY}\n  ingress: {serviceName: '${RAY_POD_NAME}'}\n";
+  EXPECT_EQ(found(own), Words());
+  EXPECT_EQ(found(own, Severity::kWarning), Words{"2:12 ${KEY} is passed on as it is"});
 }
 
 TEST(Placeholders, WordsOfRaysTemplatesAreUnfilled) {

@@ -3,19 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <set>
-
-#include "policy/scale_outcome.h"
 
 namespace rubato::policy {
 namespace {
 
-// The cells of a stock: so many keep a hundred thousand shapes within 2 % of the linear program's bound.
-constexpr size_t kCells = 600;
-// Small problems are packed in several styles; one style of a large one is good enough, and takes long enough.
-constexpr double kSmall = 50'000;      // cells x bundles / 8
-constexpr size_t kWishesMax = 50'000;  // gangs x nodes
-constexpr int kSettleRounds = 8;
 constexpr double kSame = 1e-9;
 
 // Used / total of the scarcest resource.
@@ -181,269 +172,26 @@ ScaleProblem::ScaleProblem(const ScaleInput& in)
 }
 
 Draft::Draft(const ScaleProblem& problem)
-    : packing(problem.supply, Stock(problem.work.shapes, problem.work.counts, kCells), problem.rooms) {}
+    : packing(problem.supply, Stock(problem.work.shapes, problem.work.counts, kStockCells), problem.rooms) {}
 
-namespace {
-
-class Drafter {
- public:
-  Drafter(const ScaleProblem& problem, const Draft& start) : problem_(problem), start_(start) {}
-
-  Draft make(const DraftStyle& style) const {
-    Draft draft = start_;
-    draft.style = style;
-    if (style.requests_first) serve_requests(draft);
-    if (problem_.input.gangs.empty()) {
-      draft.packing.pack(style.pack);
-    } else if (surely_short(draft)) {
-      serve_gang_by_gang(draft);
-    } else {
-      Draft together = draft;
-      if (!style.heed_wishes) serve_together(together);
-      if (style.heed_wishes || gang_is_short(together)) {
-        serve_gang_by_gang(draft);
-      } else {
-        draft = std::move(together);
-      }
-    }
-    if (!style.requests_first) serve_requests(draft);
-    draft.requested.resize(draft.packing.nodes.size(), false);
-    weigh(draft);
-    return draft;
-  }
-
- private:
-  // Requests ask what nodes can hold, not what is free there.
-  void serve_requests(Draft& draft) const {
-    if (problem_.requests.counts.empty()) return;
-    Packing whole(draft.packing.supply, Stock(problem_.requests.shapes, problem_.requests.counts, kCells),
-                  problem_.rooms);
-    for (const PackNode& node : draft.packing.nodes) {
-      PackNode all = node;
-      all.room = problem_.rooms[node.type];
-      all.picks.clear();
-      all.seats.clear();
-      all.fresh = node.fresh && node.picks.empty();
-      whole.nodes.push_back(std::move(all));
-    }
-    const size_t before = whole.nodes.size();
-    whole.pack(draft.style.pack);
-    draft.requested.assign(whole.nodes.size(), false);
-    for (size_t at = 0; at < whole.nodes.size(); ++at) draft.requested[at] = !whole.nodes[at].picks.empty();
-    draft.request_left = whole.stock.counts();
-    draft.packing.supply = whole.supply;
-    for (size_t at = before; at < whole.nodes.size(); ++at) {
-      PackNode node = whole.nodes[at];
-      node.room = problem_.rooms[node.type];
-      node.picks.clear();
-      node.fresh = true;
-      node.wanted = true;
-      draft.packing.nodes.push_back(std::move(node));
-    }
-  }
-
-  // All demands and gangs at once. It is the cheapest way, and right when no gang is left with a part.
-  void serve_together(Draft& draft) const {
-    GangSeater seater(problem_.dimensions, problem_.rooms, draft.style.pack, kCells, false);
-    for (size_t at = 0; at < problem_.input.gangs.size(); ++at) {
-      const Gang& gang = problem_.input.gangs[at];
-      if (gang.strategy != GangStrategy::kStrictSpread) continue;
-      if (auto binding = seater.seat(draft.packing, gang, static_cast<int>(at)))
-        draft.failures.push_back({at, *binding});
-    }
-    draft.packing.pack(draft.style.pack);
-  }
-
-  // Some gang has no room though it had all that is there to itself.
-  bool surely_short(const Draft& draft) const {
-    GangSeater seater(problem_.dimensions, problem_.rooms, draft.style.pack, kCells, false);
-    return std::ranges::any_of(problem_.input.gangs, [&](const Gang& gang) {
-      const bool strict = gang.strategy == GangStrategy::kStrictPack || gang.strategy == GangStrategy::kStrictSpread;
-      return !strict && seater.no_room(draft.packing, gang);
-    });
-  }
-
-  // What is left is taken from the demands first.
-  bool gang_is_short(const Draft& draft) const {
-    const Work& work = problem_.work;
-    for (size_t shape = 0; shape < work.counts.size(); ++shape) {
-      if (draft.packing.stock.left(shape) == 0) continue;
-      int64_t of_demands = 0;
-      for (const WorkSource& source : work.of(shape)) of_demands += source.gang < 0 ? source.count : 0;
-      if (draft.packing.stock.left(shape) > of_demands) return true;
-    }
-    return false;
-  }
-
-  void serve_gang_by_gang(Draft& draft) const {
-    draft.gangs_apart = true;
-    draft.packing.stock = Stock(problem_.demands.shapes, problem_.demands.counts, kCells);
-    GangSeater seater(problem_.dimensions, problem_.rooms, draft.style.pack, kCells, draft.style.heed_wishes);
-    for (size_t at = 0; at < problem_.input.gangs.size(); ++at) {
-      auto binding = seater.seat(draft.packing, problem_.input.gangs[at], static_cast<int>(at));
-      if (binding) draft.failures.push_back({at, *binding});
-    }
-    draft.packing.pack(draft.style.pack);
-  }
-
-  void weigh(Draft& draft) const {
-    std::vector<double> left = draft.packing.stock.total();
-    for (const GangFailure& failure : draft.failures) {
-      for (const Bundles& one : problem_.input.gangs[failure.gang].bundles) {
-        const auto need = problem_.dimensions.amounts(one.each);
-        for (size_t dim = 0; dim < left.size(); ++dim) left[dim] += need[dim] * static_cast<double>(one.count);
-      }
-    }
-    for (size_t shape = 0; shape < draft.request_left.size(); ++shape) {
-      const auto need = problem_.requests.shapes.of(shape);
-      for (size_t dim = 0; dim < left.size(); ++dim) {
-        left[dim] += need[dim] * static_cast<double>(draft.request_left[shape]);
-      }
-    }
-    const std::vector<double> values = draft.packing.values({.dual = 0}, left);
-    draft.left = std::inner_product(left.begin(), left.end(), values.begin(), 0.0);
-    draft.cost = draft.packing.opened_cost();
-  }
-
-  const ScaleProblem& problem_;
-  const Draft& start_;
-};
-
-bool better(const Draft& a, const Draft& b) {
-  if (std::abs(a.left - b.left) > kSame * (1 + b.left)) return a.left < b.left;
-  if (std::abs(a.cost - b.cost) > kSame) return a.cost < b.cost;
-  if (a.style.heed_wishes != b.style.heed_wishes) return a.style.heed_wishes;
-  return a.packing.nodes.size() < b.packing.nodes.size();
-}
-
-// Nodes that are there, coming, and those that min_workers calls for.
-Draft start_draft(const ScaleProblem& problem) {
-  Draft draft(problem);
-  draft.packing.nodes = problem.nodes;
-  draft.packing.aside = problem.aside;
-  for (size_t type = 0; type < problem.supply.types(); ++type) {
-    int least = least_workers(problem.input, problem.supply.name(type));
-    // One that leaves counts against the limits until it is gone, but it is not one of those that stay.
-    for (const ScaleNode& node : problem.input.nodes)
-      least += node.leaving && !node.head && node.type == problem.supply.name(type) ? 1 : 0;
-    while (draft.packing.supply.workers(type) < least) {
-      if (!draft.packing.open(type)) {
-        draft.min_failures.push_back({draft.packing.supply.limit(type), draft.packing.supply.limit_text(type), type});
-        break;
-      }
-      draft.packing.nodes.back().wanted = true;
-    }
-  }
-  return draft;
-}
-
-// The ids of the idle nodes that go with this draft.
-std::set<NodeId> let_go(const ScaleProblem& problem, const Draft& draft) {
-  std::set<NodeId> out;
-  for (PlannedTermination& one : decide_idle(problem, draft, outcome_of(problem, draft)).terminations)
-    out.insert(std::move(one.id));
-  return out;
-}
-
-// Of a draft's beginning, what the next decision finds: nodes that go take no work any more.
-Draft without(const ScaleProblem& problem, const Draft& start, const std::set<NodeId>& gone) {
-  Draft out = start;
-  std::erase_if(out.packing.nodes, [&](const PackNode& node) {
-    return node.origin == PackNode::Origin::kThere && gone.contains(problem.input.nodes[node.index].id);
-  });
-  return out;
-}
-
-// `next`, and the nodes that the draft opened after `start`, as if they were coming, empty. What it opened in vain is
-// dropped.
-Draft as_if_coming(const ScaleProblem& problem, const Draft& draft, const Draft& start, Draft next) {
-  next.packing.supply = draft.packing.supply;
-  for (size_t at = start.packing.nodes.size(); at < draft.packing.nodes.size(); ++at) {
-    PackNode node = draft.packing.nodes[at];
-    if (node.picks.empty() && node.seats.empty() && !draft.requested[at]) {
-      next.packing.supply.close(node.type, node.offering);
-      continue;
-    }
-    node.room = problem.rooms[node.type];
-    node.picks.clear();
-    node.seats.clear();
-    node.fresh = true;
-    next.packing.nodes.push_back(std::move(node));
-  }
-  return next;
-}
-
-// Whether a gang cares how it sits, in a problem that is small enough to try.
-bool some_wish(const ScaleProblem& problem) {
-  const auto some = std::count_if(problem.input.gangs.begin(), problem.input.gangs.end(), has_wish);
-  return some > 0 && static_cast<size_t>(some) * (problem.nodes.size() + 10) <= kWishesMax;
-}
-
-// The best of the styles that are worth their time.
-Draft choose(const ScaleProblem& problem, const Draft& start) {
-  const Drafter drafter(problem, start);
-  Draft best = drafter.make({});
-  const auto consider = [&](const DraftStyle& style) {
-    Draft other = drafter.make(style);
-    if (better(other, best)) best = std::move(other);
+void weigh_draft(const ScaleProblem& problem, Draft& draft) {
+  std::vector<double> left = draft.packing.stock.total();
+  draft.left_bundles = draft.packing.stock.left();
+  const auto add = [&](std::span<const double> need, int64_t count) {
+    draft.left_bundles += count;
+    for (size_t dim = 0; dim < left.size(); ++dim) left[dim] += need[dim] * static_cast<double>(count);
   };
-  const size_t cells = std::min(kCells, problem.work.counts.size());
-  const auto bundles = std::accumulate(problem.work.counts.begin(), problem.work.counts.end(), int64_t{0});
-  const bool small = static_cast<double>(cells) * static_cast<double>(bundles) / 8 <= kSmall;
-  if (small && (best.cost > start.packing.opened_cost() || best.left > 0)) {
-    for (const double dual : {0.9, 0.5, 0.0}) consider({.pack = {.dual = dual}});
-  }
-  if (!problem.requests.counts.empty() && best.cost > 0) consider({.requests_first = false});
-  if (best.left > 0 && best.packing.supply.workers() >= problem.input.max_workers) {
-    // The number of nodes is what is short: larger ones may be worth their price.
-    for (const double slot : small ? std::vector{0.1, 1.0, 10.0, 1000.0} : std::vector{10.0}) {
-      consider({.pack = {.slot_price = slot}});
+  for (const GangFailure& failure : draft.failures) {
+    for (const Bundles& one : problem.input.gangs[failure.gang].bundles) {
+      add(problem.dimensions.amounts(one.each), one.count);
     }
   }
-  if (some_wish(problem)) {
-    DraftStyle heeding = best.style;
-    heeding.heed_wishes = true;
-    consider(heeding);
+  for (size_t shape = 0; shape < draft.request_left.size(); ++shape) {
+    add(problem.requests.shapes.of(shape), draft.request_left[shape]);
   }
-  return best;
-}
-
-// A second decision fills fresh nodes as this one opened them, bundle for bundle; but not so when some were there
-// before the first was opened, when limits were met, or gangs and requests chose theirs with fewer to choose from.
-bool packs_the_same_again(const ScaleProblem& problem, const Draft& draft, const Draft& start) {
-  if (draft.packing.nodes.size() == start.packing.nodes.size()) return true;
-  if (draft.left > 0 || !problem.input.gangs.empty() || !problem.requests.counts.empty()) return false;
-  return std::none_of(start.packing.nodes.begin(), start.packing.nodes.end(),
-                      [](const PackNode& node) { return node.fresh; });
-}
-
-// Packing anew what was packed may need one node more, or one idle node less. It is decided now rather than in the next
-// decision.
-Draft settle(const ScaleProblem& problem, Draft draft, Draft start) {
-  if (packs_the_same_again(problem, draft, start)) return draft;
-  for (int round = 0; round < kSettleRounds; ++round) {
-    const std::set<NodeId> gone = let_go(problem, draft);
-    Draft stay = without(problem, start, gone);
-    const Draft next_start = as_if_coming(problem, draft, start, stay);
-    Draft next = choose(problem, next_start);
-    const size_t opened = draft.packing.nodes.size() - start.packing.nodes.size();
-    const size_t kept = next_start.packing.nodes.size() - stay.packing.nodes.size();
-    const bool more = next.packing.nodes.size() > next_start.packing.nodes.size();
-    const bool more_go = let_go(problem, next) != gone;
-    if (more || more_go || kept < opened) {
-      draft = std::move(next);
-      start = std::move(stay);
-    }
-    if (!more && !more_go) break;
-  }
-  return draft;
-}
-
-}  // namespace
-
-Draft best_draft(const ScaleProblem& problem) {
-  const Draft start = start_draft(problem);
-  return settle(problem, choose(problem, start), start);
+  const std::vector<double> values = draft.packing.values({.dual = 0}, left);
+  draft.left = std::inner_product(left.begin(), left.end(), values.begin(), 0.0);
+  draft.cost = draft.packing.opened_cost();
 }
 
 }  // namespace rubato::policy

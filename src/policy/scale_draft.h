@@ -9,6 +9,9 @@
 
 namespace rubato::policy {
 
+// The cells of a stock: so many keep a hundred thousand shapes within 2 % of the linear program's bound.
+inline constexpr size_t kStockCells = 600;
+
 // What is asked, in numbers; the same for all drafts.
 struct ScaleProblem {
   explicit ScaleProblem(const ScaleInput& input);
@@ -29,6 +32,8 @@ struct DraftStyle {
   PackStyle pack;
   bool requests_first = true;
   bool heed_wishes = false;  // of PACK and SPREAD gangs: they are seated one by one, before the demands
+  bool refine = false;       // nodes are dropped and exchanged until nothing gets cheaper
+  bool first_fit = false;    // as Ray does it
 };
 
 struct Draft {
@@ -40,12 +45,16 @@ struct Draft {
   std::vector<char> requested;        // by node of the packing: a request needs it
   std::vector<int64_t> request_left;  // by shape of the requests
   std::vector<Binding> min_failures;  // min_workers that cannot be had
+  int64_t left_bundles = 0;           // that are unfulfilled
   double left = 0;                    // dollars that the unfulfilled is worth; only to compare drafts
   double cost = 0;                    // of what is opened
   DraftStyle style;
 
   const Work& work(const ScaleProblem& problem) const { return gangs_apart ? problem.demands : problem.work; }
 };
+
+// Sets what drafts are compared by.
+void weigh_draft(const ScaleProblem& problem, Draft& draft);
 
 // The best of several drafts, and one that asks for nothing more when its nodes are coming.
 Draft best_draft(const ScaleProblem& problem);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "core/text.h"
 
@@ -169,27 +170,29 @@ std::vector<ScaleReason> why_unfulfilled(const ScaleProblem& problem, const Draf
   struct Group {
     const Unfulfilled* first = nullptr;
     int64_t bundles = 0;
-    size_t shapes = 0;
+    std::set<Resources> sizes;
   };
   std::map<std::tuple<ScaleLimit, std::string, std::string>, Group> groups;
   for (const Unfulfilled& one : unfulfilled) {
     Group& group = groups[{one.limit, one.why, one.gang}];
     if (group.first == nullptr) group.first = &one;
     group.bundles += one.count;
-    ++group.shapes;
+    group.sizes.insert(one.each);
   }
   std::vector<ScaleReason> out;
   for (const auto& [key, group] : groups) {
     const Unfulfilled& one = *group.first;
     ScaleReason reason{.kind = Kind::kUnfulfilled, .subject = describe(one.each)};
-    reason.text = fmt::format(
-        "{}{}{} {}: {}", bundles_text(group.bundles), group.shapes > 1 ? fmt::format(" of {} sizes", group.shapes) : "",
-        one.gang.empty() ? "" : " of " + one.gang, group.bundles == 1 ? "waits" : "wait", one.why);
+    reason.text =
+        fmt::format("{}{}{} {}: {}", bundles_text(group.bundles),
+                    group.sizes.size() > 1 ? fmt::format(" of {} sizes", group.sizes.size()) : "",
+                    one.gang.empty() ? "" : " of " + one.gang, group.bundles == 1 ? "waits" : "wait", one.why);
     const std::vector<double> need = problem.dimensions.amounts(one.each);
     const Supply& supply = draft.packing.supply;
     for (size_t type = 0; type < supply.types(); ++type) {
       if (supply.type(type).max_workers == 0) continue;
       const bool small = !fits(need, problem.rooms[type]);
+      if (!small && supply.limit(type) == ScaleLimit::kNone) continue;  // it is no obstacle
       reason.against.push_back({small ? ScaleLimit::kTooLarge : supply.limit(type),
                                 supply.name(type) + ": " + (small ? "too small" : supply.limit_text(type))});
     }

@@ -126,37 +126,6 @@ class StateFields {
   std::vector<std::string> known_;
 };
 
-// Fields that are there twice: of two numbers, one would be read over.
-class KeyWatch {
- public:
-  explicit KeyWatch(const std::string& file) : file_(file) {}
-
-  bool see(json::parse_event_t event, const json& parsed) {
-    if (event == json::parse_event_t::object_start) {
-      levels_.emplace_back();
-    } else if (event == json::parse_event_t::object_end) {
-      levels_.pop_back();
-    } else if (event == json::parse_event_t::key) {
-      const std::string& key = parsed.get_ref<const std::string&>();
-      if (!levels_.back().insert(key).second) throw twice(key);
-      last_.resize(levels_.size());
-      last_.back() = key;
-    }
-    return true;
-  }
-
- private:
-  Error twice(const std::string& key) const {
-    std::string path;
-    for (size_t at = 0; at + 1 < levels_.size() && at < last_.size(); ++at) path += last_[at] + ".";
-    return Error(ErrorCode::kUsage, fmt::format("{}{} is there twice", path, key), file_, "leave one of them out");
-  }
-
-  const std::string& file_;
-  std::vector<std::set<std::string>> levels_;
-  std::vector<std::string> last_;  // the field of each level that is being read
-};
-
 // "[json.exception.parse_error.101] parse error at line 1, column 19: syntax error ...": for people, with its place.
 Error not_json(std::string_view what, const std::string& file) {
   if (const size_t end = what.find("] "); what.starts_with('[') && end != std::string_view::npos)
@@ -171,6 +140,73 @@ Error not_json(std::string_view what, const std::string& file) {
   }
   return Error(ErrorCode::kUsage, fmt::format("the state is not JSON: {}", what), std::move(where));
 }
+
+// Builds the document, and refuses fields that are there twice: of two numbers, one would be read over. (The parser's
+// own callback looks through the whole list after each of its elements: 100,000 demands would take seconds.)
+class DocumentBuilder : public nlohmann::json_sax<json> {
+ public:
+  explicit DocumentBuilder(const std::string& file) : file_(file) {}
+  json take() { return std::move(root_); }
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return add(value); }
+  bool string(string_t& value) override { return add(std::move(value)); }
+  bool binary(binary_t& value) override { return add(std::move(value)); }
+  bool start_object(std::size_t) override { return begin(json::object()); }
+  bool start_array(std::size_t) override { return begin(json::array()); }
+  bool end_object() override { return end(); }
+  bool end_array() override { return end(); }
+  bool key(string_t& name) override {
+    keys_.back() = std::move(name);
+    if (open_.back()->contains(keys_.back())) throw twice();
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
+    throw not_json(error.what(), file_);
+  }
+
+ private:
+  json* place(json value) {
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    json& parent = *open_.back();
+    if (parent.is_array()) return &parent.emplace_back(std::move(value));
+    return &(parent[keys_.back()] = std::move(value));
+  }
+  bool add(json value) {
+    place(std::move(value));
+    return true;
+  }
+  bool begin(json empty) {
+    // Only what is open is pointed to, and it stays the last element of its parent meanwhile.
+    open_.push_back(place(std::move(empty)));
+    keys_.emplace_back();
+    return true;
+  }
+  bool end() {
+    open_.pop_back();
+    keys_.pop_back();
+    return true;
+  }
+
+  Error twice() const {
+    std::string path;
+    for (const std::string& name : keys_) {
+      if (!name.empty()) path += (path.empty() ? "" : ".") + name;
+    }
+    return Error(ErrorCode::kUsage, fmt::format("{} is there twice", path), file_, "leave one of them out");
+  }
+
+  const std::string& file_;
+  json root_;
+  std::vector<json*> open_;
+  std::vector<std::string> keys_;  // of each open object, the field that is being read; empty for lists
+};
 
 class StateReader {
  public:
@@ -229,6 +265,7 @@ class StateReader {
       type.priority = static_cast<int64_t>(number);
     }
     fields.find("node_config");  // Ray's: what the provider is told
+    fields.find("labels");       // no bundle can ask for one
     if (const json* const offerings = fields.find("offerings")) {
       if (!offerings->is_array()) throw fields.bad("offerings", "expected a list");
       for (const json& one : *offerings) type.offerings.push_back(read_offering(fields.path("offerings"), one));
@@ -283,6 +320,7 @@ class StateReader {
     node.keep = fields.text("keep");
     node.leaving = fields.flag("leaving");
     fields.find("ip");
+    fields.find("labels");
     fields.finish();
     return node;
   }
@@ -410,14 +448,9 @@ ordered_json reason_json(const ScaleReason& reason) {
 ScaleInput read_scale_state(std::string_view text, const std::string& file) {
   if (trim(text).empty())
     throw Error(ErrorCode::kUsage, "the state is empty", file, "see 'The state' in docs/autoscaler.md");
-  KeyWatch keys(file);
-  json document;
-  try {
-    document =
-        json::parse(text, [&](int, json::parse_event_t event, const json& parsed) { return keys.see(event, parsed); });
-  } catch (const json::exception& error) {
-    throw not_json(error.what(), file);
-  }
+  DocumentBuilder builder(file);
+  json::sax_parse(text, &builder);
+  const json document = builder.take();
   return StateReader(file).read(document);
 }
 

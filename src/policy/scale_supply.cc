@@ -176,13 +176,18 @@ size_t Supply::open(size_t type) {
   const Option* const option = next(types_[type]);
   CHECK(option != nullptr);
   const auto index = static_cast<size_t>(option - types_[type].options.data());
-  ++types_[type].options[index].used;
+  reopen(type, index);
+  return index;
+}
+
+void Supply::reopen(size_t type, size_t offering) {
+  Option& option = types_[type].options[offering];
+  ++option.used;
   ++types_[type].workers;
   ++workers_;
   ++opened_;
-  if (option->offering.market == Market::kOnDemand) ++on_demand_;
-  cost_ += option->price;
-  return index;
+  if (option.offering.market == Market::kOnDemand) ++on_demand_;
+  cost_ += option.price;
 }
 
 void Supply::close(size_t type, size_t offering) {
@@ -235,7 +240,7 @@ std::string Supply::limit_text(size_t type) const {
     case ScaleLimit::kDearer:
       break;
   }
-  return "nothing stands against it";
+  return fmt::format("one more {} can be launched", *of.name);
 }
 
 std::vector<ScaleReason::Against> Supply::refusals(size_t type) const {

@@ -28,6 +28,7 @@ class Supply {
   // Takes the next node; returns the index of its offering. There must be one.
   size_t open(size_t type);
   void close(size_t type, size_t offering);
+  void reopen(size_t type, size_t offering);  // one that was just closed
 
   // Of the cheapest offering that policy, cap and stock allow, however many nodes there are. nullopt: there is none, or
   // the type has no workers at all.

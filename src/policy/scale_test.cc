@@ -144,8 +144,10 @@ TEST(Scale, TakesLargerNodesWhenTheirNumberIsShort) {
 TEST(Scale, ATypeAtItsLimitGivesWayToADearerOne) {
   ScaleInput input = three_types();
   input.types["small"].max_workers = 1;
-  input.demands = {{cpu(2), 2}};
+  input.demands = {{cpu(2), 9}};
   EXPECT_EQ(launched(input), (Counts{{"small", 1}, {"large", 1}}));
+  input.demands = {{cpu(2), 2}};  // the dearer one holds both
+  EXPECT_EQ(launched(input), (Counts{{"large", 1}}));
 }
 
 TEST(Scale, UpscalingSpeedBoundsTheLaunchesUnderWay) {
@@ -431,7 +433,7 @@ TEST(ScaleSpot, FallsBackAcrossOfferingsAndTypes) {
   ScaleInput input = three_types();
   input.types["small"].offerings = {{.zone = "a", .market = Market::kSpot, .limit = 1},
                                     {.zone = "a", .blocked = "no capacity"}};
-  input.demands = {{cpu(2), 3}};
+  input.demands = {{cpu(2), 9}};
   const ScalePlan plan = judged(input);
   EXPECT_EQ(plan.launches_by_type(), (Counts{{"small", 1}, {"large", 1}}));
   EXPECT_TRUE(plan.unfulfilled.empty());
