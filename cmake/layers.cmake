@@ -30,6 +30,22 @@ function(rubato_embed NAME)
   add_library(${NAME} STATIC ${out})
 endfunction()
 
+# The .py files below some folders, as an array of paths and texts (src/cli/training_library.h).
+function(rubato_embed_tree TARGET)
+  set(out ${CMAKE_BINARY_DIR}/${TARGET}_library.cc)
+  set(patterns ${ARGN})
+  list(TRANSFORM patterns PREPEND ${CMAKE_SOURCE_DIR}/)
+  list(TRANSFORM patterns APPEND /*.py)
+  file(GLOB_RECURSE files CONFIGURE_DEPENDS ${patterns})
+  add_custom_command(
+    OUTPUT ${out}
+    COMMAND ${CMAKE_COMMAND} -DOUT=${out} "-DFOLDERS=${ARGN}" -DROOT=${CMAKE_SOURCE_DIR} -P ${CMAKE_SOURCE_DIR}/cmake/embed_tree.cmake
+    DEPENDS ${files} ${CMAKE_SOURCE_DIR}/cmake/embed_tree.cmake
+    VERBATIM)
+  target_sources(${TARGET} PRIVATE ${out})
+  set_source_files_properties(${out} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
 # Version, commit and build type, written again only when they change.
 function(rubato_stamp TARGET)
   add_custom_target(stamp

@@ -76,3 +76,11 @@ foreach(script ${e2e})
       ENVIRONMENT "RUBATO=$<TARGET_FILE:rubato>")
   endforeach()
 endforeach()
+
+# The training library: plain unittest programs, with Debian's PyTorch.
+file(GLOB library_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/python/tests/*_test.py)
+foreach(script ${library_tests})
+  get_filename_component(name ${script} NAME_WE)
+  add_test(NAME python/${name} COMMAND /usr/bin/python3 -B ${script})
+  set_tests_properties(python/${name} PROPERTIES LABELS unit TIMEOUT 600)
+endforeach()

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <vector>
@@ -157,6 +158,15 @@ std::optional<std::string> installed_torch(const std::string& interpreter, const
     if (const auto version = version_in(folder)) return version;
   }
   return std::nullopt;
+}
+
+bool has_package(const std::string& name, const std::string& interpreter, const EnvironmentMap& env,
+                 const std::string& root) {
+  const std::vector<fs::path> folders = PackageSearch(env, root).folders(interpreter);
+  return std::any_of(folders.begin(), folders.end(), [&name](const fs::path& folder) {
+    std::error_code ignored;  // not there
+    return fs::exists(folder / name / "__init__.py", ignored) || fs::exists(folder / (name + ".py"), ignored);
+  });
 }
 
 }  // namespace rubato::os

@@ -29,4 +29,8 @@ std::string find_python(const std::string& wanted, const EnvironmentMap& env);
 std::optional<std::string> installed_torch(const std::string& interpreter, const EnvironmentMap& env,
                                            const std::string& root = "");
 
+// Whether `interpreter` would find a package or module of this name there, as far as installed_torch can tell.
+bool has_package(const std::string& name, const std::string& interpreter, const EnvironmentMap& env,
+                 const std::string& root = "");
+
 }  // namespace rubato::os

@@ -1,0 +1,3 @@
+from rubato.torch.accumulator import Accumulator
+
+__all__ = ["Accumulator"]

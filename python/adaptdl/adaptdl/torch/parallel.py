@@ -1,0 +1,3 @@
+from rubato.torch.parallel import AdaptiveDataParallel
+
+__all__ = ["AdaptiveDataParallel"]

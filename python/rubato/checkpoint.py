@@ -1,0 +1,222 @@
+"""Checkpoints: named states, written together, whole or not there.
+
+    PATH/checkpoint-7/STATE...        one file for each state
+    PATH/checkpoint-7/manifest.json   its files with sizes and SHA-256: what is not in it does not count
+    PATH/.draft-…                     being written; a crash leaves it behind, and the next save removes it
+
+Rank 0 writes after `sync()` has run on all ranks. The folder is renamed to its name when every byte is on the disk, so
+that a reader finds the newest whole one, whatever was killed when. The newest `KEEP` stay.
+"""
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import threading
+import warnings
+
+from rubato import env
+
+KEEP = 3
+MANIFEST = "manifest.json"
+_NAME = re.compile(r"checkpoint-(\d+)$")
+_states = {}  # by name, in the order of registration
+_writer = None
+
+
+class State:
+    """One named part of what a job must not lose. Names are unique; `sync` runs on all ranks, `save` on rank 0."""
+
+    def __init__(self, name):
+        if name in _states:
+            raise ValueError(f"a state named {name!r} exists already: give each one a name of its own")
+        _check_name(name)
+        self.name = name
+        _states[name] = self
+
+    def sync(self):
+        pass
+
+    def save(self, fileobj):
+        pass
+
+    def load(self, fileobj):
+        pass
+
+
+def _check_name(name):
+    if not isinstance(name, str) or not name or "/" in name or name.startswith(".") or name == MANIFEST:
+        raise ValueError(f"{name!r} cannot be the name of a state: it becomes a file's name")
+
+
+def unregister(state):
+    _states.pop(state.name, None)
+
+
+def _reset():
+    wait()
+    _states.clear()
+
+
+# Reading ----------------------------------------------------------------------------------------------------------
+
+def _numbered(path):
+    """(number, folder) of all checkpoints, the newest first."""
+    try:
+        names = os.listdir(path)
+    except FileNotFoundError:
+        return []
+    found = [(int(match.group(1)), os.path.join(path, name)) for name in names if (match := _NAME.match(name))]
+    return sorted(found, reverse=True)
+
+
+def _digest(path):
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _damage(folder):
+    """What is wrong with it, or None. A folder without a manifest is one of AdaptDL's: it is taken as it is."""
+    try:
+        with open(os.path.join(folder, MANIFEST), encoding="utf-8") as file:
+            files = json.load(file)["files"]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError) as error:
+        return f"its manifest cannot be read: {error}"
+    for name, entry in files.items():
+        path = os.path.join(folder, name)
+        if not os.path.isfile(path) or os.path.getsize(path) != entry["size"]:
+            return f"'{name}' is missing or has another size"
+        if _digest(path) != entry["sha256"]:
+            return f"'{name}' was changed after it was saved"
+    return None
+
+
+def newest(path=None):
+    """The folder of the newest whole checkpoint, or None. Says which ones it passes over, and why."""
+    path = path or env.checkpoint_path()
+    if path is None:
+        return None
+    for _, folder in _numbered(path):
+        reason = _damage(folder)
+        if reason is None:
+            return folder
+        warnings.warn(f"checkpoint {folder} is not used: {reason}")
+    return None
+
+
+_loading_from = (None, None)  # (path, its newest): one look for all states of a start
+
+
+def load_state(state):
+    """True when the newest checkpoint had this state, which is then loaded."""
+    global _loading_from
+    path = env.checkpoint_path()
+    if path is None:
+        return False
+    if _loading_from[0] != (path, env.generation()):
+        _loading_from = ((path, env.generation()), newest(path))
+    folder = _loading_from[1]
+    if folder is None:
+        return False
+    try:
+        with open(os.path.join(folder, state.name), "rb") as file:
+            state.load(file)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+# Writing ----------------------------------------------------------------------------------------------------------
+
+def _write_durably(path, data):
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _fsync_folder(path):
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write(path, contents):
+    """`contents`: the states' bytes by name. Throws OSError; what was there before is then untouched."""
+    os.makedirs(path, exist_ok=True)
+    for name in os.listdir(path):
+        if name.startswith(".draft-"):
+            shutil.rmtree(os.path.join(path, name), ignore_errors=True)
+    numbers = [number for number, _ in _numbered(path)]
+    number = max(numbers + [env.generation() - 1]) + 1
+    draft = os.path.join(path, f".draft-{os.getpid()}")
+    os.makedirs(draft)
+    files = {}
+    for name, data in contents.items():
+        _write_durably(os.path.join(draft, name), data)
+        files[name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    manifest = json.dumps({"version": 1, "files": files}, indent=1).encode()
+    _write_durably(os.path.join(draft, MANIFEST), manifest)
+    _fsync_folder(draft)
+    final = os.path.join(path, f"checkpoint-{number}")
+    os.rename(draft, final)
+    _fsync_folder(path)
+    for _, folder in _numbered(path)[KEEP:]:
+        shutil.rmtree(folder, ignore_errors=True)
+    return final
+
+
+class _Writer(threading.Thread):
+    def __init__(self, path, contents):
+        super().__init__(name="rubato-checkpoint", daemon=False)
+        self.path, self.contents = path, contents
+        self.folder, self.error = None, None
+
+    def run(self):
+        try:
+            self.folder = _write(self.path, self.contents)
+        except OSError as error:
+            self.error = error
+
+
+def wait():
+    """Until what `save` began is on the disk. Returns its folder. Throws what went wrong there."""
+    global _writer
+    if _writer is None:
+        return None
+    writer, _writer = _writer, None
+    writer.join()
+    if writer.error is not None:
+        raise writer.error
+    return writer.folder
+
+
+def save_all_states(background=False):
+    """Saves every state; all ranks must call it. With `background`, bytes are taken now and written beside the training.
+
+    Without a checkpoint folder (a script run by hand) nothing is saved, but states are still synchronised.
+    """
+    global _writer
+    for state in list(_states.values()):
+        state.sync()
+    path = env.checkpoint_path()
+    if env.rank() != 0 or path is None:
+        return
+    contents = {}
+    for state in list(_states.values()):
+        buffer = io.BytesIO()
+        state.save(buffer)
+        contents[state.name] = buffer.getbuffer()
+    wait()
+    _writer = _Writer(path, contents)
+    _writer.start()
+    if not background:
+        wait()

@@ -1,0 +1,248 @@
+"""AdaptiveDataParallel: DistributedDataParallel that measures its gradients and follows the batch size."""
+import collections
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from rubato import checkpoint, env, goodput, plain
+from rubato.torch import profile
+from rubato.torch.data import current_dataloader
+from rubato.torch.scaling_rules import AdamScale, AdaScale
+from rubato.torch.statistics import GradientStatistics, starts_pair, steps_per_sample
+
+_SEED_RANGE = 1 << 62
+
+
+class AdaptiveDataParallel(torch.nn.Module):
+    """Wraps `model` as DistributedDataParallel does, and makes `optimizer` elastic:
+
+    - its learning rate is multiplied by what `scaling_rule` says of the batch size in use (AdaScale by default,
+      AdamScale for optimizers of Adam's kind);
+    - with gradient accumulation its `step` and `zero_grad` do nothing but at an update's end and beginning;
+    - model, optimizer, `lr_scheduler` and `mp_scaler` (a GradScaler) are saved and restored.
+
+    `name` tells several instances apart; further arguments are DistributedDataParallel's.
+    """
+
+    def __init__(self, model, optimizer, lr_scheduler=None, mp_scaler=None, scaling_rule=None,
+                 name="adaptdl-dataparallel", **ddp_options):
+        super().__init__()
+        if not dist.is_initialized():
+            raise RuntimeError("call rubato.torch.init_process_group(backend) before AdaptiveDataParallel")
+        self.module = model
+        self.optimizer = optimizer
+        self._scaler = mp_scaler
+        self.scaling_rule = scaling_rule or (AdamScale() if _is_adam(optimizer) else AdaScale())
+        self.statistics = GradientStatistics(optimizer, preconditioned=isinstance(self.scaling_rule, AdamScale))
+        self._on_gpu = any(parameter.is_cuda for parameter in model.parameters())
+        self.gain = 1.0
+        self.lr_factor = 1.0
+        self._began = self._gradients_ready = None  # moments of the micro-step under way
+        self._timed = collections.deque(maxlen=8)  # micro-steps whose moments a GPU may not have passed yet
+        self._sample = 0  # how many steps the sample of this one stands for
+        self._state = _ModelState(name, self, lr_scheduler)
+        checkpoint.load_state(self._state)
+        self._ddp = [DistributedDataParallel(model, **ddp_options)]  # in a list: not a module of this one
+        self._ddp[0].register_comm_hook(None, self._exchange)
+        self._patch_optimizer()
+        if mp_scaler is not None:
+            self._patch_scaler()
+        self.scaling_rule.initialize(self, optimizer)
+
+    @property
+    def progress(self):
+        return profile.current().progress
+
+    def init_batch_size(self):
+        loop = current_dataloader()
+        return loop.batch_size if loop else profile.current().init_batch_size
+
+    def forward(self, *args, **kwargs):
+        if not (self.training and torch.is_grad_enabled()):
+            return self.module(*args, **kwargs)  # no collective: loops that only evaluate may differ in length
+        loop = current_dataloader()
+        self._ddp[0].require_backward_grad_sync = loop is None or loop.is_optim_step()
+        self._began = _Moment(self._on_gpu) if loop is not None and loop.autoscales and loop.regular else None
+        return self._ddp[0](*args, **kwargs)
+
+    # While gradients are on their way --------------------------------------------------------------------------------
+
+    def _exchange(self, _state, bucket):
+        loop = current_dataloader()
+        flat = bucket.buffer()
+        if loop is not None and loop.weight != 1.0:
+            flat.mul_(loop.weight)
+        if bucket.is_last() and self._began:
+            self._gradients_ready = _Moment(self._on_gpu)
+        step = profile.current().steps
+        regular = loop is not None and loop.regular
+        self._sample = steps_per_sample(step) if regular else 0
+        replicas = dist.get_world_size()
+        if replicas == 1:
+            self._measure_alone(bucket, regular and starts_pair(step))
+            done = torch.futures.Future()
+            done.set_result(flat)
+            return done
+        if self._sample:
+            self.statistics.add_local(bucket)
+        flat.div_(replicas)
+        averaged = dist.all_reduce(flat, async_op=True).get_future()
+        return averaged.then(self._measure_total(bucket) if self._sample else lambda future: future.value()[0])
+
+    def _measure_alone(self, bucket, keep):
+        if self._sample:
+            self.statistics.add_alone(bucket)
+        if keep:
+            self.statistics.keep(bucket, bucket.buffer().clone())
+
+    def _measure_total(self, bucket):
+        def measure(future):
+            result = future.value()[0]
+            self.statistics.add_total(bucket, result)
+            return result
+
+        return measure
+
+    # Around the optimizer's step ---------------------------------------------------------------------------------------
+
+    def _patch_optimizer(self):
+        optimizer, step, zero_grad = self.optimizer, self.optimizer.step, self.optimizer.zero_grad
+
+        def adaptive_step(*args, **kwargs):
+            loop = current_dataloader()
+            if loop is not None and not loop.is_optim_step():
+                self._measure_times(loop)
+                return None
+            return self._update(loop, lambda: step(*args, **kwargs), zero_grad)
+
+        def adaptive_zero_grad(*args, **kwargs):
+            loop = current_dataloader()
+            if loop is None or loop.accumulation_steps == 0:
+                zero_grad(*args, **kwargs)
+
+        optimizer.step, optimizer.zero_grad = adaptive_step, adaptive_zero_grad
+
+    def _patch_scaler(self):
+        """A scaler must not look at gradients that are only half accumulated."""
+
+        def at_updates_only(call):
+            def wrapped(*args, **kwargs):
+                loop = current_dataloader()
+                if loop is not None and not loop.is_optim_step():
+                    return None
+                return call(*args, **kwargs)
+
+            return wrapped
+
+        for name in ("step", "unscale_", "update"):
+            setattr(self._scaler, name, at_updates_only(getattr(self._scaler, name)))
+
+    def _update(self, loop, step, zero_grad):
+        scale = 1.0
+        if loop is not None:
+            loop.train()
+            self._measure_times(loop)
+            scale = loop.current_batch_size / loop.batch_size
+            if self._sample:
+                self.statistics.step_ended(dist.get_world_size(), scale, self._loss_scale(), self._sample)
+        groups = self.optimizer.param_groups
+        averages = self.statistics.averages
+        self.gain = averages.gain(scale) if averages.known() else 1.0
+        factors = self.scaling_rule.factors(scale, len(groups)) if scale != 1.0 and averages.known() else [1.0] * len(groups)
+        self.lr_factor = sum(factors) / len(factors)
+        rates = [group["lr"] for group in groups]
+        for group, factor in zip(groups, factors):
+            group["lr"] = group["lr"] * factor
+        try:
+            result = step()
+        finally:
+            for group, rate in zip(groups, rates):
+                group["lr"] = rate
+        if loop is not None:
+            self._count_step(loop, zero_grad)
+        return result
+
+    def _count_step(self, loop, zero_grad):
+        if loop.accumulation_steps > 0:
+            zero_grad()
+        job = profile.current()
+        job.step_done(self.gain)
+        averages = self.statistics.averages
+        if averages.known():
+            job.grad_params = goodput.GradParams(sum(averages.sqr()), sum(averages.var()))
+        job.report()
+
+    def _loss_scale(self):
+        return float(self._scaler.get_scale()) if self._scaler is not None else 1.0
+
+    def _measure_times(self, loop):
+        """Of a micro-step that ends now. Never waits for a GPU: what it has not done yet is read at a later step."""
+        if self._began is not None:
+            exchanged = self._gradients_ready if loop.is_optim_step() and dist.get_world_size() > 1 else None
+            self._timed.append((loop, loop.current_local_bsz, self._began, exchanged, _Moment(self._on_gpu)))
+        self._began = self._gradients_ready = None
+        while self._timed and self._timed[0][-1].passed():
+            loop, atomic, began, exchanged, ended = self._timed.popleft()
+            whole = ended.since(began)
+            own = exchanged.since(began) if exchanged else whole
+            profile.current().add_times(atomic, own, whole if loop.accumulation_steps == 0 or exchanged else None)
+
+    def to_tensorboard(self, writer, global_step, tag_prefix=""):
+        prefix = tag_prefix + "/" if tag_prefix and not tag_prefix.endswith("/") else tag_prefix
+        averages = self.statistics.averages
+        writer.add_scalar(prefix + "Gradient_Norm_Sqr", sum(averages.sqr()), global_step)
+        writer.add_scalar(prefix + "Gradient_Variance", sum(averages.var()), global_step)
+        writer.add_scalar(prefix + "Gain", self.gain, global_step)
+        writer.add_scalar(prefix + "Learning_Rate_Factor", self.lr_factor, global_step)
+
+
+def _is_adam(optimizer):
+    return all("betas" in group for group in optimizer.param_groups)
+
+
+class _Moment:
+    """A point in time; on a GPU, in the time of the work that was given to it."""
+
+    def __init__(self, on_gpu):
+        self._event = torch.cuda.Event(enable_timing=True) if on_gpu else None
+        if on_gpu:
+            self._event.record()
+        else:
+            self._time = time.perf_counter()
+
+    def passed(self):
+        return self._event is None or self._event.query()
+
+    def since(self, earlier):
+        """Seconds. Both must have passed."""
+        if self._event is None:
+            return self._time - earlier._time
+        return earlier._event.elapsed_time(self._event) / 1e3
+
+
+class _ModelState(checkpoint.State):
+    def __init__(self, name, parallel, lr_scheduler):
+        super().__init__(name)
+        self._parallel, self._lr_scheduler = [parallel], lr_scheduler
+
+    def _parts(self):
+        parallel = self._parallel[0]
+        parts = {"model": parallel.module, "optimizer": parallel.optimizer, "lr_scheduler": self._lr_scheduler,
+                 "mp_scaler": parallel._scaler, "statistics": parallel.statistics.averages}
+        return {key: part for key, part in parts.items() if part is not None}
+
+    def save(self, fileobj):
+        saved = {key: part.state_dict() for key, part in self._parts().items()}
+        saved["seed"] = torch.initial_seed() % _SEED_RANGE
+        saved["steps"] = profile.current().steps
+        plain.dump(saved, fileobj)
+
+    def load(self, fileobj):
+        saved = plain.load(fileobj)
+        for key, part in self._parts().items():
+            if key in saved:
+                part.load_state_dict(saved[key])
+        # The same sequence of lives gives the same numbers; two workers never the same ones.
+        torch.manual_seed((saved["seed"] + saved["steps"] * 1_000_003 + env.rank() * 7_919) % _SEED_RANGE)

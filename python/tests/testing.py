@@ -1,0 +1,76 @@
+"""A fresh library in a fresh environment for each test; groups of real processes."""
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+LIBRARY = os.path.dirname(HERE)
+if LIBRARY not in sys.path:
+    sys.path.insert(0, LIBRARY)
+
+VARIABLES = ("RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "RUBATO_GENERATION", "ADAPTDL_CHECKPOINT_PATH", "RUBATO_OUTPUT",
+             "MASTER_ADDR", "MASTER_PORT", "ADAPTDL_SUPERVISOR_URL", "RUBATO_JOB_ID", "TORCHELASTIC_RESTART_COUNT")
+
+
+def forget():
+    """As if the process had just begun."""
+    from rubato import checkpoint
+    from rubato.torch import accumulator, data, epoch, profile
+
+    checkpoint._reset()
+    checkpoint._loading_from = (None, None)
+    data._counter = accumulator._counter = 0
+    data._flags = epoch._state = profile._profile = None
+    data.Loop.current = data.Loop._training = None
+    data.Loop._positions.clear()
+    data.epochs_end_by_progress = False
+
+
+class LibraryTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)  # fsync is slow elsewhere
+        self.addCleanup(self.folder.cleanup)
+        saved = {name: os.environ.pop(name, None) for name in VARIABLES}
+        self.addCleanup(self._restore, saved)
+        os.environ["ADAPTDL_CHECKPOINT_PATH"] = os.path.join(self.folder.name, "checkpoint")
+        forget()
+        self.addCleanup(forget)
+
+    def _restore(self, saved):
+        for name in VARIABLES:
+            os.environ.pop(name, None)
+        os.environ.update({name: value for name, value in saved.items() if value is not None})
+
+    def be(self, rank, replicas, generation=0):
+        forget()
+        os.environ.update(RANK=str(rank), WORLD_SIZE=str(replicas), RUBATO_GENERATION=str(generation))
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def start_group(script, replicas, folder, generation=0, arguments=(), variables=None):
+    """Starts `script` as a group of processes; what each prints is in folder/out-GENERATION-RANK."""
+    port = free_port()
+    processes = []
+    for rank in range(replicas):
+        env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(replicas), "LOCAL_RANK": str(rank),
+               "GROUP_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
+               "RUBATO_GENERATION": str(generation), "RUBATO_OUTPUT": folder,
+               "ADAPTDL_CHECKPOINT_PATH": os.path.join(folder, "checkpoint"),
+               "PYTHONPATH": LIBRARY + os.pathsep + os.path.join(LIBRARY, "adaptdl"), **(variables or {})}
+        with open(os.path.join(folder, f"out-{generation}-{rank}"), "wb") as out:
+            command = [sys.executable, "-u", os.path.join(HERE, "scripts", script), *arguments]
+            processes.append(subprocess.Popen(command, env=env, stdout=out, stderr=subprocess.STDOUT))
+    return processes
+
+
+def output(folder, generation, rank):
+    with open(os.path.join(folder, f"out-{generation}-{rank}"), encoding="utf-8", errors="replace") as file:
+        return file.read()

@@ -1,0 +1,63 @@
+#include "cli/training_library.h"
+
+#include "archive/folder_stream.h"
+#include "core/error.h"
+#include "os/python.h"
+
+namespace rubato::cli {
+
+namespace {
+
+std::string parent_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
+
+// Whole or not there: a folder beside it gets the name when every file is in it.
+std::string unpack(Files& files, const std::string& folder) {
+  const std::string target = folder + "/python-" + embedded::kLibraryHash;
+  if (files.exists(target)) return target;
+  const std::string draft = archive::make_draft(files, target);
+  for (size_t i = 0; i < embedded::kLibrarySize; ++i) {
+    const std::string path = draft + "/" + embedded::kLibrary[i].path;
+    files.make_folders(parent_of(path));
+    files.write_atomically(path, embedded::kLibrary[i].text);
+  }
+  try {
+    files.rename(draft, target);
+  } catch (const Error& error) {
+    files.remove_tree(draft);
+    if (error.code != ErrorCode::kConflict) throw;  // another agent was faster: the same files
+  }
+  return target;
+}
+
+void append_path(agent::Environment& workers, const std::string& folder) {
+  std::string& path = workers["PYTHONPATH"];
+  if (!path.empty()) path += ':';
+  path += folder;
+}
+
+}  // namespace
+
+std::string cache_folder(const os::EnvironmentMap& environment) {
+  const auto value = [&environment](const char* name) {
+    const auto found = environment.find(name);
+    return found == environment.end() ? std::string() : found->second;
+  };
+  const std::string cache = value("XDG_CACHE_HOME"), home = value("HOME");
+  if (cache.starts_with('/')) return cache + "/rubato";
+  return home.starts_with('/') ? home + "/.cache/rubato" : "";
+}
+
+void add_training_library(Files& files, const std::string& folder, const std::string& python,
+                          agent::Environment& workers) {
+  if (folder.empty()) return;
+  const bool has_adaptdl = os::has_package("adaptdl", python, workers);
+  try {
+    const std::string library = unpack(files, folder);
+    append_path(workers, library);
+    if (!has_adaptdl) append_path(workers, library + "/adaptdl");
+  } catch (const Error&) {
+    // A full or read-only disk must not keep a script from running that never asks for the library.
+  }
+}
+
+}  // namespace rubato::cli
