@@ -3,8 +3,8 @@
 
     bench/overhead.py [--steps 60] [--workers 2] [--device cpu|cuda] [--python PYTHON]
 
-Both train the same small ResNet and the same small transformer in the same processes, in blocks that take turns, so that
-a busy machine is busy for both. The ratio is that of the medians over blocks.
+Both train the same small ResNet and the same small transformer in the same processes, in blocks that take turns, so
+that a busy machine is busy for both. The ratio is that of the medians over blocks.
 """
 import argparse
 import json

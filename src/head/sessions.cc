@@ -165,7 +165,7 @@ bool Sessions::is_current(const NodeId& node, const Session& session) const {
 
 Task<void> Sessions::handle(const NodeId& node, Session& session, ToHead message) {
   if (const auto* beat = std::get_if<NodeBeat>(&message)) {
-    if (session.asked == 0 || beat->orders < session.asked) return;
+    if (session.asked == 0 || beat->orders < session.asked) co_return;
     session.asked = 0;
     host_.caught_up(node);
   } else if (const auto* reports = std::get_if<Reports>(&message)) {
