@@ -44,7 +44,7 @@ rubato_seeds(chaos 1..900)
 rubato_seeds(spot 1..600)
 rubato_seeds(steady 1..600)
 rubato_seeds(changes 1..300)
-rubato_seeds(pauses 1..300)
+rubato_seeds(pauses 1..150)
 
 add_test(NAME tidy COMMAND ${CMAKE_SOURCE_DIR}/tools/tidy.py WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 add_test(NAME tidy_test COMMAND ${CMAKE_SOURCE_DIR}/tools/tidy_test.py --quiet)

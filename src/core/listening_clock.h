@@ -63,8 +63,7 @@ Task<std::optional<T>> within(Loop& loop, ListeningClock& listening, Duration mo
   Scope scope(loop);
   Task<void> settled = detail::settle(std::move(task), value, error, done);
   scope.spawn(std::move(settled));
-  while (!value && !error && listening.at(loop.now()) < end)
-    co_await done.wait_until(listening.due(end, loop.now()));
+  while (!value && !error && listening.at(loop.now()) < end) co_await done.wait_until(listening.due(end, loop.now()));
   if (error) std::rethrow_exception(error);
   co_return std::move(value);
 }

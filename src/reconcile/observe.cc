@@ -29,8 +29,8 @@ bool observe_end(const Job& job, const NodeId& node, const ErrandReport& report,
   const bool now = report.state == ErrandState::kSucceeded;
   const Generation generation = now ? report.generation : report.succeeded;
   if (generation == 0) return true;
-  const bool of_this = job.phase == JobPhase::kRunning && generation == job.generation && job.seat_on(node) &&
-                       !job.done.contains(node);
+  const bool of_this =
+      job.phase == JobPhase::kRunning && generation == job.generation && job.seat_on(node) && !job.done.contains(node);
   const bool of_last = generation == job.ran && job.unfinished.contains(node);
   if (!of_this && !of_last) return true;
   if (report.state == ErrandState::kRunning || report.state == ErrandState::kPreparing) return false;

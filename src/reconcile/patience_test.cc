@@ -83,7 +83,8 @@ TEST(NewHead, WaitsForTheLastLinesOfAJobThatIsDone) {
 TEST(NewHead, GivesAgentsThatStartedMeanwhileTimeToJoin) {
   History history;
   history.configure({node_type("n", cpus(1), 1, 1)});
-  history.add(NodeRequested{NodeId{"n-1"}, "n", launch_hash(*history.state.spec, history.state.spec->types.at("n")), ""});
+  const ClusterSpec& spec = *history.state.spec;
+  history.add(NodeRequested{NodeId{"n-1"}, "n", launch_hash(spec, spec.types.at("n")), ""});
   history.add(NodeCreated{NodeId{"n-1"}});
   history.pass(1h);
   Observed observed;

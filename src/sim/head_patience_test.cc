@@ -182,7 +182,7 @@ TEST(Growth, OfAJobThatHasJustEndedDoesNotRunItAgain) {
     ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 300s)) << cluster.story();
     EXPECT_EQ(cluster.job(0)->phase, JobPhase::kSucceeded) << cluster.story();
     const std::vector<WorkerRecord>& past = cluster.sim.workers.past();
-    const bool ended_well = past.front().status && past.front().status->ok();
+    const bool ended_well = past.front().status && past.front().status->ok() && !past.front().told_to_end;
     EXPECT_EQ(past.size() > 1, !ended_well) << step << "\n" << cluster.story();
     grown += past.size() > 1 ? 1 : 0;
     spared += ended_well && count_of(cluster, "job-placed") > 1 ? 1 : 0;

@@ -183,6 +183,7 @@ void SimWorker::resume() {
 void SimWorker::signal_group(int signal) {
   if (status_ || !host_.life.running) return;
   LocalLoop& kernel = *host_.node.kernel;
+  record_.told_to_end = record_.told_to_end || signal != 0;
   const Instant killed_at = kernel.now() + kKillDelay;
   switch (signal) {
     case SIGKILL:

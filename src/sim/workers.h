@@ -58,6 +58,7 @@ struct WorkerRecord {
   std::optional<Instant> trained_from;
   std::optional<Instant> stopped;
   std::optional<ExitStatus> status;
+  bool told_to_end = false;  // a signal was sent to it: how it ended says nothing about its work
   Duration trained{};  // without stalls; set when it ends
 };
 

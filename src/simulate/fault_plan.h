@@ -15,7 +15,7 @@ class FaultPlan {
   void begin();
   void calm();  // everything that lasts ends now
 
-  void head_starts();                                    // it may be stopped in its first second
+  void head_starts();                                   // it may be stopped in its first second
   void worker_failed(const sim::WorkerRecord& worker);  // an agent may be killed in the second after it
 
  private:

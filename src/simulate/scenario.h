@@ -61,9 +61,9 @@ struct JobKind {
   int max_restarts = 3;
   std::vector<int> priorities{0};
   int owners = 1;
-  Duration timeout{};  // zero: none
+  Duration timeout{};              // zero: none
   Span ends_within{500ms, 500ms};  // a worker that is told to end takes so long
-  double stopped = 0;  // chance that its owner stops it
+  double stopped = 0;              // chance that its owner stops it
   Span stopped_after{1min, 10min};
 };
 

@@ -68,8 +68,8 @@ void Watch::check_before(const Record& record) {
       add_broken(fmt::format("{} starts generation {} out of turn", started->job.value, started->generation));
     count("who has ended well is not run again");
     if (ended_well(started->job))
-      add_broken(fmt::format("{} ended well, and runs again as generation {}", started->job.value,
-                             started->generation));
+      add_broken(
+          fmt::format("{} ended well, and runs again as generation {}", started->job.value, started->generation));
   } else if (const auto* ended = std::get_if<cluster::JobEnded>(&record.event)) {
     count("a job ends once, and as its workers did");
     const auto it = state_.jobs.find(ended->job);
@@ -221,7 +221,7 @@ void Watch::note_end(const sim::WorkerRecord& worker) {
   Finished& finished = finished_[worker.run_id];
   if (worker.generation < finished.generation) return;
   if (worker.generation > finished.generation) finished = Finished{worker.generation, worker.world_size, {}};
-  if (!worker.status || !worker.status->ok()) return;
+  if (!worker.status || !worker.status->ok() || worker.told_to_end) return;
   const NodeId node = node_on(worker.machine);
   const Instance* instance = cloud_.find(node);
   if (instance) finished.ranks[worker.rank] = {node, instance->agent};
@@ -246,8 +246,8 @@ void Watch::check_lost(const NodeId& node) {
   if (it == state_.nodes.end() || !instance) return;
   if (it->second.phase != NodePhase::kUp && it->second.phase != NodePhase::kDraining) return;
   count("no healthy node is given up");
-  const bool healthy = instance->agent && instance->agent->running() && !instance->hurt && !instance->crashed &&
-                       !instance->reclaimed;
+  const bool healthy =
+      instance->agent && instance->agent->running() && !instance->hurt && !instance->crashed && !instance->reclaimed;
   if (healthy) add_broken(fmt::format("{} is given up, and nothing had been done to it", node.value));
 }
 
