@@ -60,7 +60,7 @@ endif()
 
 # A short one; `make trial STRIKES=500` is the real one.
 add_test(NAME e2e/trial COMMAND /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/trial/trial.py --strikes 10 --seed 1
-  --pause-max 4 --jobs 5)
+  --pause-max 4 --jobs 5 --lines-max 2000)
 set_tests_properties(e2e/trial PROPERTIES LABELS e2e TIMEOUT 900 ENVIRONMENT "RUBATO=$<TARGET_FILE:rubato>")
 
 # An end-to-end test is a program tests/e2e/<name>_e2e.py; each `test_*` method in it is one ctest entry.

@@ -97,6 +97,8 @@ Task<void> Coordinator::attend(std::unique_ptr<Connection> connection) {
     while (true) {
       const std::optional<std::string> text = co_await connection->receive();
       if (!text) break;
+      // It was given up as silent, and goes on: it must come in again.
+      if (!machine_.has(*id) && machine_.phase() != Phase::kEnded) break;
       dispatch(*id, decode(*text, world_.clock.now()));
     }
   } catch (const Error&) {

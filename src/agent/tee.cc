@@ -13,7 +13,7 @@ constexpr size_t kConsoleBytesMax = size_t{64} << 10;   // given to the console 
 constexpr size_t kFilePendingMax = size_t{1} << 20;
 constexpr Duration kPartialShown = 300ms;  // a prompt, or a progress bar that waits, is shown after this time
 constexpr Duration kFilesEndMax = 5s;      // a disk that hangs does not hold the worker's end for ever
-constexpr Duration kLookAgain = 60s;       // waits without an end are cut into these
+constexpr Duration kWaitSlice = 60s;       // waits without an end are cut into these
 
 }  // namespace
 
@@ -162,7 +162,7 @@ Task<void> Tee::print() {
   while (true) {
     while (backlog_.empty()) co_await changed_.wait();
     const bool is_stderr = backlog_.front().is_stderr;
-    const Instant deadline = world_.clock.now() + kLookAgain;
+    const Instant deadline = world_.clock.now() + kWaitSlice;
     const bool room = co_await console(is_stderr).drained(kConsoleBytesMax, deadline);
     if (!room || backlog_.empty()) continue;
     const Piece piece = std::move(backlog_.front());
@@ -187,7 +187,7 @@ Task<void> Tee::watch_files() {
     const auto busy = [](const Outlet* file) { return file->pending() > 0 || !file->failure().empty(); };
     if (!std::ranges::any_of(files(), busy)) co_await written_.wait();
     for (Outlet* file : files()) {
-      co_await file->drained(0, world_.clock.now() + kLookAgain);
+      co_await file->drained(0, world_.clock.now() + kWaitSlice);
       if (!file->failure().empty()) fail(file->failure());
     }
   }

@@ -44,7 +44,7 @@ TEST(ClusterFileNodes, LegacyNodesBecomeTypes) {
   EXPECT_EQ(worker.min_workers, 1);
   EXPECT_EQ(worker.max_workers, 4);
   EXPECT_EQ(said(file, Severity::kWarning).size(), 3u);
-  EXPECT_EQ(file.findings[1].hint, "write a node type in node_types, and its name as head_type");
+  EXPECT_EQ(file.findings[2].hint, "write a node type in node_types, and its name as head_type");
   EXPECT_EQ(file.place("node_types.ray-legacy-worker-node-type.min_workers"), "c.yaml:2:14");
 }
 

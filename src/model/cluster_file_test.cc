@@ -10,11 +10,12 @@ using Words = std::vector<std::string>;
 
 TEST(ClusterFile, BothSpellingsGiveTheSameValues) {
   const ClusterFile ray = fine(
-      "provider: {type: aws}\nmax_workers: 7\nidle_timeout_minutes: 1.5\nupscaling_speed: 2\nfile_mounts: {/a: ~/b}\n"
+      "cluster_name: c\nprovider: {type: aws}\nmax_workers: 7\nidle_timeout_minutes: 1.5\nupscaling_speed: "
+      "2\nfile_mounts: {/a: ~/b}\n"
       "rsync_exclude: [x]\nrsync_filter: [.gitignore]\ncluster_synced_files: [/s]\nfile_mounts_sync_continuously: yes\n"
       "initialization_commands: [i]\nsetup_commands: [s]\nhead_setup_commands: [h]\nworker_setup_commands: [w]\n");
   const ClusterFile ours = fine(
-      "provider: {type: aws}\nautoscaling: {max_workers: 7, idle_timeout: 90s, upscaling_speed: 2}\n"
+      "cluster_name: c\nprovider: {type: aws}\nautoscaling: {max_workers: 7, idle_timeout: 90s, upscaling_speed: 2}\n"
       "files: {mounts: {/a: ~/b}, exclude: [x], ignore_files: [.gitignore], synced_from_head: [/s], sync_continuously: "
       "true}\n"
       "setup: {host: [i], all: [s], head: [h], worker: [w]}\n");
@@ -63,7 +64,7 @@ TEST(ClusterFile, HostsMayHaveUserAndPort) {
 }
 
 TEST(ClusterFile, OpenProvidersKeepTheirKeys) {
-  const ClusterFile file = fine("provider: {type: external, module: a.B, rack: 12}\nmax_workers: 1\n");
+  const ClusterFile file = fine("cluster_name: c\nprovider: {type: external, module: a.B, rack: 12}\n");
   EXPECT_EQ(file.provider.options.at("rack"), 12);
   EXPECT_EQ(file.findings.size(), 0u);
   const ClusterFile aws = fine("provider: {type: aws, something_else: 1}\n");

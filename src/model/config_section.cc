@@ -31,6 +31,12 @@ bool open_provider(std::string_view type) {
   return true;
 }
 
+bool on_this_machine(const Yaml& document, std::string_view provider_type) {
+  const auto provider = document.find("provider");
+  return provider_type == "local" && provider && !provider->find("head_ip") && !provider->find("worker_ips") &&
+         !provider->find("coordinator_address");
+}
+
 // A command with ": " in it is a mapping to YAML; people do not see why.
 std::string item_text(const Yaml& item, bool commands) {
   if (commands && item.is_mapping() && item.entries().size() == 1) {
@@ -112,7 +118,8 @@ void ConfigSection::unknown(const Yaml::Entry& entry, const std::string& prefix)
   }
   const std::optional<std::string> near = nearest(word, known);
   const std::string message = fmt::format("{} has the unknown key \"{}\"", section_name(prefix), word);
-  if (provider) {  // open, as in Ray: what we do not know may be known to the provider
+  // Open, as in Ray: what we do not know may be known to the provider. Nodes of this machine are ours alone.
+  if (provider && (!near || !on_this_machine(node_, reading_.provider_type))) {
     const std::string meant = near ? fmt::format("did you mean \"{}\"? If not: ", *near) : "";
     reading_.findings.warning(entry.key, message, meant + "it is passed on as it is");
     return;

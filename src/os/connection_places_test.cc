@@ -33,7 +33,9 @@ TEST(ConnectionPlaces, ACrowdDisplacesItselfAndNobodyElse) {
     ASSERT_TRUE(next.place);
     ASSERT_TRUE(next.evicted);
     EXPECT_NE(*next.evicted, *quiet.place);
-    if (i == 0) EXPECT_EQ(*next.evicted, *first.place) << "the oldest goes first";
+    if (i == 0) {
+      EXPECT_EQ(*next.evicted, *first.place) << "the oldest goes first";
+    }
   }
   EXPECT_EQ(places.strangers(), 4u);
 }
@@ -50,7 +52,8 @@ TEST(ConnectionPlaces, ManyStrangersOfOneConnectionEachLoseTheOldest) {
   ConnectionPlaces places(small());
   std::vector<ConnectionPlaces::Id> ids;
   for (int i = 0; i < 4; ++i) ids.push_back(*places.arrive(peer(std::to_string(i)), kNow).place);
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(places.arrive(peer("new" + std::to_string(i)), kNow).evicted, ids[i]);
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(places.arrive(peer("new" + std::to_string(i)), kNow).evicted, ids.at(static_cast<size_t>(i)));
 }
 
 TEST(ConnectionPlaces, OurOwnAndThoseWhoHaveProvenThemselvesHaveTheirOwn) {

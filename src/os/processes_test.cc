@@ -360,5 +360,46 @@ TEST_F(RealProcessesTest, ManyAtOnceAllEnd) {
   for (int i = 0; i < 50; ++i) EXPECT_EQ(finish(*all[static_cast<size_t>(i)]).status.code, i);
 }
 
+// A helper in a session of its own, and one in the worker's group.
+constexpr const char* kTwoDaemons = "setsid sleep 600 >&- 2>&- & echo $!; sleep 600 >&- 2>&- & echo $!; exit ";
+
+std::vector<pid_t> pids_of(const Finished& finished) {
+  std::istringstream text(finished.out);
+  std::vector<pid_t> pids;
+  for (pid_t pid = 0; text >> pid;) pids.push_back(pid);
+  return pids;
+}
+
+TEST_F(RealProcessesTest, LeavesDaemonsOfASuccessWhenToldSo) {
+  std::vector<pid_t> left;
+  {
+    Runtime loop;
+    RealProcesses leaving(loop);
+    leaving.leave_daemons();
+    const std::unique_ptr<Process> worker = leaving.spawn(shell(std::string(kTwoDaemons) + "0"));
+    Finished finished;
+    Task<int> task = collect(*worker, finished);
+    loop.run(std::move(task));
+    left = pids_of(finished);
+  }
+  ASSERT_EQ(left.size(), 2u);
+  for (const pid_t pid : left) {
+    EXPECT_TRUE(is_running(pid));
+    ::kill(pid, SIGKILL);
+  }
+}
+
+TEST_F(RealProcessesTest, LeavesNoDaemonsOfAFailureNorOfWhatIsStartedAgain) {
+  processes.leave_daemons();
+  for (const pid_t pid : pids_of(run(shell(std::string(kTwoDaemons) + "3")))) {
+    EXPECT_TRUE(turn_until([pid] { return !is_running(pid); }));
+  }
+  const std::vector<pid_t> before = pids_of(run(shell(std::string(kTwoDaemons) + "0")));
+  ASSERT_EQ(before.size(), 2u);
+  EXPECT_TRUE(is_running(before[0]));
+  run(shell("true"));
+  for (const pid_t pid : before) EXPECT_TRUE(turn_until([pid] { return !is_running(pid); }));
+}
+
 }  // namespace
 }  // namespace rubato::os

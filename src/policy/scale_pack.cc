@@ -8,7 +8,7 @@ namespace rubato::policy {
 namespace {
 
 constexpr double kFree = 1e-6;  // dollars: the least that a node may cost, so that its room is worth something
-constexpr double kSame = 1e-9;
+constexpr double kSameRoom = 1e-9;
 // What the linear program values at nothing is still worth a little, to break ties.
 constexpr double kTieBreak = 0.01;
 
@@ -108,8 +108,8 @@ size_t Packing::most_promising(const std::vector<Trial>& trials) {
   for (size_t type = 0; type < trials.size(); ++type) {
     if (trials[type].out) continue;
     if (!trials[type].tried) return type;
-    if (best == trials.size() || trials[type].use > trials[best].use + kSame ||
-        (trials[type].use > trials[best].use - kSame && trials[type].worth > trials[best].worth + kSame)) {
+    if (best == trials.size() || trials[type].use > trials[best].use + kSameRoom ||
+        (trials[type].use > trials[best].use - kSameRoom && trials[type].worth > trials[best].worth + kSameRoom)) {
       best = type;
     }
   }

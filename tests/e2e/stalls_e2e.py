@@ -32,9 +32,10 @@ class Stalls(harness.Case):
         agent = harness.Agent(["true"], self.folder, name, self.environment())
         agent.process.wait()
         argv = [RUBATO, "run", "--events", str(agent.events_path), *map(str, args)]
-        agent.process = subprocess.Popen(argv, env=self.environment(), cwd=self.folder, stdin=subprocess.DEVNULL,
-                                         stdout=subprocess.PIPE, stderr=stderr or open(agent._err, "wb"),
-                                         preexec_fn=harness.die_with_parent)
+        with open(agent._err, "wb") as err:
+            agent.process = subprocess.Popen(argv, env=self.environment(), cwd=self.folder, stdin=subprocess.DEVNULL,
+                                             stdout=subprocess.PIPE, stderr=stderr or err,
+                                             preexec_fn=harness.die_with_parent)
         self.addCleanup(agent.process.stdout.close)
         self.agents.append(agent)
         return agent

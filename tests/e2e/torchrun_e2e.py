@@ -22,7 +22,7 @@ class Torchrun(harness.Case):
     def code_of(self, *args, stdin=subprocess.DEVNULL, env=None):
         """How `rubato run` ends, and what it says."""
         done = subprocess.run([RUBATO, "run", *map(str, args)], env=self.environment(**(env or {})), cwd=self.folder,
-                              stdin=stdin, capture_output=True, text=True, timeout=harness.WAIT, check=False)
+                              stdin=stdin, capture_output=True, text=True, timeout=2 * harness.WAIT, check=False)
         return done.returncode, done.stdout, done.stderr
 
     def dumps(self, argv, *args, count=1, env=None):
@@ -30,7 +30,7 @@ class Torchrun(harness.Case):
         dump.mkdir()
         done = subprocess.run([*argv, *map(str, args)], env=self.environment(DUMP=str(dump), **(env or {})),
                               cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=harness.WAIT, check=False)
+                              timeout=2 * harness.WAIT, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         return [json.loads((dump / f"{rank}.json").read_text()) for rank in range(count)]
 
@@ -105,7 +105,7 @@ class Torchrun(harness.Case):
         for args, code in ((["--nproc_per_node=unknown", "--no_python", "true"], 1),
                            (["--no_python", "--module", "true"], 1), (["--max_restarts=x", "true"], 2)):
             done = subprocess.run([*TORCHRUN, *TORCHRUN_STREAMS, *args], env=self.environment(), cwd=self.folder,
-                                  capture_output=True, text=True, timeout=harness.WAIT, check=False)
+                                  capture_output=True, text=True, timeout=2 * harness.WAIT, check=False)
             self.assertEqual(done.returncode, code, done.stderr)
 
     def test_flags_of_newer_versions(self):
@@ -170,7 +170,7 @@ class Torchrun(harness.Case):
         path = self.folder / "theirs.json"
         done = subprocess.run([*TORCHRUN, *TORCHRUN_STREAMS, "--standalone", str(script)], cwd=self.folder,
                               env=self.environment(TORCHELASTIC_ERROR_FILE=str(path)), capture_output=True,
-                              timeout=harness.WAIT, check=False)
+                              timeout=2 * harness.WAIT, check=False)
         self.assertEqual(done.returncode, 1)
         theirs = json.loads(path.read_text())
         for document in (ours, theirs):
@@ -216,8 +216,9 @@ class Torchrun(harness.Case):
 
     def test_daemons_of_a_successful_worker_live_on(self):
         script = self.script("import subprocess, sys\n"
-                             "one = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
-                             "two = subprocess.Popen(['sleep', '600'])\n"
+                             "from subprocess import DEVNULL, Popen\n"
+                             "one = Popen(['sleep', '600'], stdout=DEVNULL, stderr=DEVNULL, start_new_session=True)\n"
+                             "two = Popen(['sleep', '600'], stdout=DEVNULL, stderr=DEVNULL)\n"
                              "open(sys.argv[1], 'w').write(f'{one.pid} {two.pid}')\n"
                              "sys.exit(int(sys.argv[2]))\n")
         code, _, err = self.code_of("--standalone", script, self.folder / "pids", 0)

@@ -102,9 +102,10 @@ def read(folder):
     kinds = ("kill", "pause", "stall", "up", "died", "began")
     of = {what: [line for line in strikes if line["what"] == what] for what in kinds}
     logs = {path.stem: read_lines(path) for path in (folder / "logs").glob("*.jsonl")}
-    return Evidence(read_lines(folder / "plans.jsonl"), [flat(event) for event in read_lines(folder / "events.jsonl")],
-                    read_lives(folder),
-                    of["kill"], merge_pauses(of["pause"]), of["stall"], of["up"], of["died"], logs, of["began"][0]["at"])
+    events = [flat(event) for event in read_lines(folder / "events.jsonl")]
+    return Evidence(read_lines(folder / "plans.jsonl"), events, read_lives(folder),
+                    of["kill"], merge_pauses(of["pause"]), of["stall"], of["up"], of["died"], logs,
+                    of["began"][0]["at"])
 
 
 def merge_pauses(pauses):

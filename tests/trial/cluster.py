@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from dataclasses import dataclass
@@ -69,6 +70,35 @@ def read_pid(path):
         return None  # it comes or goes
 
 
+class Up:
+    """A `rubato up` that runs. Every one is written down: one that fails without a cause is a finding."""
+
+    def __init__(self, cluster):
+        self._cluster, self._begin, self._given_up = cluster, time.monotonic(), False
+        self._words = tempfile.TemporaryFile()
+        self._process = subprocess.Popen(
+            [cluster.binary, "up", "-y", str(cluster.folder / "cluster.yaml")], env=cluster.environment(),
+            cwd=cluster.folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._words)
+
+    def ended(self):
+        return self._process.poll() is not None
+
+    def give_up(self):
+        """As a person who types it again because the head was killed meanwhile."""
+        self._given_up = True
+        self._process.kill()
+
+    def result(self):
+        """Waits for its end; (exit code, what it said)."""
+        code = self._process.wait()
+        self._words.seek(0)
+        words = self._words.read().decode(errors="replace").strip()[-600:]
+        self._words.close()
+        self._cluster.note("given-up" if self._given_up else "up", at=self._begin, until=time.monotonic(), code=code,
+                           words=words)
+        return code, words
+
+
 class Cluster:
     def __init__(self, rubato, folder):
         self.binary, self.folder = str(rubato), Path(folder)
@@ -88,12 +118,15 @@ class Cluster:
 
     # --- commands
 
+    def environment(self):
+        return {"PATH": os.environ["PATH"], "HOME": str(self.folder), "LC_ALL": "C.UTF-8", "USER": "trial",
+                "XDG_STATE_HOME": str(self.folder / "state"), "TMPDIR": str(self.folder)}
+
     def rubato(self, *args, timeout=COMMAND_MAX_S):
-        env = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "LC_ALL": "C.UTF-8", "USER": "trial",
-               "XDG_STATE_HOME": str(self.folder / "state"), "TMPDIR": str(self.folder)}
         try:
-            done = subprocess.run([self.binary, *map(str, args)], env=env, cwd=self.folder, timeout=timeout,
-                                  stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+            done = subprocess.run([self.binary, *map(str, args)], env=self.environment(), cwd=self.folder,
+                                  timeout=timeout, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                  errors="replace")
             return Done(done.returncode, done.stdout, done.stderr)
         except subprocess.TimeoutExpired as late:
             return Done(-1, "", f"no end after {late.timeout:g} s")
@@ -103,12 +136,6 @@ class Cluster:
         done = self.rubato(*args, "--json")
         return json.loads(done.out) if done.code == 0 else None
 
-    def up(self):
-        """`rubato up`. Every call is written down: one that fails without a cause is a finding."""
-        begin = time.monotonic()
-        done = self.rubato("up", "-y", self.folder / "cluster.yaml")
-        self.note("up", at=begin, until=time.monotonic(), code=done.code, words=done.err.strip()[-600:])
-        return done
 
     # --- processes
 
@@ -130,14 +157,15 @@ class Cluster:
         return found
 
     def leftovers(self):
-        """Processes that name this trial's folder, less this one: {pid: command line}."""
-        found = {}
+        """Processes of this trial's cluster: heads, agents, guards, commands, workers. {pid: command line}"""
+        found, here = {}, f"{self.folder}/".encode()
         for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            if not entry.name.isdigit():
                 continue
             try:
                 command = (entry / "cmdline").read_bytes()
-                if str(self.folder).encode() in command + (entry / "environ").read_bytes() and alive(int(entry.name)):
+                ours = here + b"state" in command + (entry / "environ").read_bytes()
+                if ours and alive(int(entry.name)):
                     found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace")
             except OSError:
                 continue  # it ended meanwhile

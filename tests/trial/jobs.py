@@ -24,7 +24,7 @@ RESTARTS = ["--max-restarts", "60"]  # more than a trial's strikes on one job: a
 QUICK = ["--checkpoint-timeout", "3s", "--grace", "2s"]
 
 
-def draw(dice, index):
+def draw(dice, index, lines_max):
     """The index-th job. Each kind says which promise it is there for."""
     name = f"t{index:04d}"
     roll = dice.random()
@@ -50,15 +50,15 @@ def draw(dice, index):
         return Plan(name, "slow", ["--workers", dice.choice(("1:2", "1:3")), *RESTARTS, *QUICK],
                     dice.randrange(10, 30), "succeeded", elastic=True)
     return Plan(name, "print", ["--workers", str(dice.choice((1, 2))), *RESTARTS, *QUICK],
-                dice.choice((2_000, 20_000, 100_000)), "succeeded")
+                min(lines_max, dice.choice((2_000, 20_000, 100_000))), "succeeded")
 
 
 class Feeder(threading.Thread):
     """Submits jobs until told to stop, `active` of them unfinished at a time; stops those that a person would stop."""
 
-    def __init__(self, cluster, dice, active):
+    def __init__(self, cluster, dice, active, lines_max):
         super().__init__(daemon=True)
-        self.cluster, self.dice, self.active = cluster, dice, active
+        self.cluster, self.dice, self.active, self.lines_max = cluster, dice, active, lines_max
         self.plans, self.ended = [], {}
         self.done = threading.Event()
         self.problem = None
@@ -68,7 +68,7 @@ class Feeder(threading.Thread):
             while not self.done.is_set():
                 self._refresh()
                 while len(self.plans) - len(self.ended) < self.active and not self.done.is_set():
-                    plan = draw(self.dice, len(self.plans))
+                    plan = draw(self.dice, len(self.plans), self.lines_max)
                     self.plans.append(plan)
                     self.submit(plan)
                     self._stop_due()

@@ -9,7 +9,7 @@ import threading
 import time
 from dataclasses import asdict, dataclass
 
-from cluster import Process, alive
+from cluster import Process, Up, alive
 
 # Each kind with its weight. "new": the process that is started in the place of the killed one is paused at once.
 KINDS = {
@@ -205,13 +205,19 @@ class Striker:
 
     def _keep_head(self):
         """The person, or cron, who types `rubato up` after a while."""
-        there = time.monotonic()
+        there, running, due_of = time.monotonic(), None, None
         while not self._ending.wait(0.02):
             due = self._head_due
+            if running and running.ended():
+                code, _ = running.result()
+                running = None
+                if code == 0 and due_of == due and self.cluster.head():
+                    self._head_due = due = None
             if due is not None and time.monotonic() >= due:
-                self.cluster.up()
-                if self._head_due == due and self.cluster.head():
-                    self._head_due = None
+                if running and due_of != due:
+                    running.give_up()
+                elif not running:
+                    running, due_of = Up(self.cluster), due
             if self._head_due is not None or self.cluster.head():
                 there = time.monotonic()
             elif time.monotonic() > there + 1:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import checks  # noqa: E402
-from cluster import NODES, Cluster  # noqa: E402
+from cluster import NODES, Cluster, Up  # noqa: E402
 from jobs import Feeder  # noqa: E402
 from strikes import Striker, draw  # noqa: E402
 
@@ -138,12 +138,12 @@ def run(options, folder):
     cluster.note("began", at=time.monotonic(), seed=options.seed, strikes=options.strikes)
     watch = StallWatch(cluster)
     watch.start()
-    feeder = Feeder(cluster, random.Random(f"jobs {options.seed}"), options.jobs)
+    feeder = Feeder(cluster, random.Random(f"jobs {options.seed}"), options.jobs, options.lines_max)
     found = []
     try:
-        done = cluster.up()
-        if done.code != 0:
-            return [f"up: {done.err}"], []
+        code, words = Up(cluster).result()
+        if code != 0:
+            return [f"up: {words}"], []
         feeder.start()
         strikes = strike_all(cluster, options, feeder)
         found += settle_jobs(cluster, feeder)
@@ -182,6 +182,7 @@ def parse():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pause-max", type=float, default=20.0, help="seconds")
     parser.add_argument("--jobs", type=int, default=6, help="how many are unfinished at a time")
+    parser.add_argument("--lines-max", type=int, default=100_000, help="of a job that prints")
     parser.add_argument("--folder", help="for the evidence; a new one by default")
     parser.add_argument("--keep", action="store_true", help="the evidence, also when all held")
     parser.add_argument("--judge", metavar="DIR", help="only the checks, on a former trial's evidence")
