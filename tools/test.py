@@ -112,6 +112,7 @@ class Seconds:
         self._suites = json.loads(shipped.read_text()) if shipped.exists() else {}
 
     def expect(self, tests):
+        self.informed = bool(self.known or self._suites)  # else nobody has timed them: nothing is promised
         for test in tests:
             total, count = self._suites.get(test.suite, (0, 0))
             test.seconds = self.known.get(test.name, total / count if count else UNKNOWN_S)
@@ -163,9 +164,9 @@ class Screen:
         self._erase()
         print(text, file=self._out, flush=True)
 
-    def begin(self, log):
-        about = self._expected / self._jobs
-        self.say(f"{self._total} tests, {self._jobs} at a time; about {duration(about)}. All output: {short(str(log))}")
+    def begin(self, log, informed):
+        about = f"about {duration(self._expected / self._jobs)}" if informed else "the next run will say how long"
+        self.say(f"{self._total} tests, {self._jobs} at a time; {about}. All output: {short(str(log))}")
 
     def running(self, names):
         if not self._live:
@@ -377,7 +378,7 @@ def main(words=None, tests=None):
     wanted = [test for _ in range(options.repeat) for test in wanted]
     screen = Screen(wanted, options.j)
     log_path = options.folder / "tests.log"
-    screen.begin(log_path)
+    screen.begin(log_path, seconds.informed)
     with open(log_path, "w") as log, busy_loops(options.busy):
         results, whole = run(wanted, options.j, screen, log)
     seconds.keep(results)

@@ -39,7 +39,9 @@ class Runner(unittest.TestCase):
     def test_counts_are_the_last_line_and_suites_have_one_each(self):
         lines = self.run_tests(shell("core/A.a", "true"), shell("core/A.b", "true"), shell("e2e/x_e2e.test_y", "true"))
         self.assertEqual(lines[-1], "3 passed, 0 failed")
-        self.assertIn("3 tests, 2 at a time; about", lines[0])
+        self.assertIn("3 tests, 2 at a time; ", lines[0])
+        again = self.run_tests(shell("core/A.a", "true"))
+        self.assertIn("1 tests, 2 at a time; about 0 s.", again[0])
         self.assertRegex(lines[1], r"^core +2 passed +[\d.]+ s +\[2/3, about .* left\]$")
         self.assertRegex(lines[2], r"^e2e/x +1 passed .*\[3/3, done\]$")
 

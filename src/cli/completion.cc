@@ -222,6 +222,7 @@ std::string fish_script() {
 function __rubato_names
   set -l words (commandline -opc)
   set -l program $words[1]
+  command -q $program; or return
   if set -l at (contains -i -- --cluster $words)
     $program complete $argv[1] --cluster $words[(math $at + 1)] 2>/dev/null
   else

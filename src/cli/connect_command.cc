@@ -115,7 +115,9 @@ class ConnectCommand {
   // As remote_up's: what is in force is what the head has, not what this file says.
   void write_down() {
     Files& files = tools_->files();
-    files.remove_tree(tunnel_socket(files, place_));
+    // One that leads to the same port is in use by the shared connection.
+    const std::optional<RemoteHead> before = read_remote(files, place_);
+    if (!before || before->api_port != head_.api_port) files.remove_tree(tunnel_socket(files, place_));
     files.write_atomically(place_.token_file(), std::string(trim(parts_["token"])) + "\n");
     files.set_mode(place_.token_file(), 0600);
     files.write_atomically(place_.folder + "/ca.pem", parts_["ca"]);

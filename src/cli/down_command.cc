@@ -188,6 +188,7 @@ class Downer {
 
   // Of people's `exec` and `attach` with --screen or --tmux.
   void end_sessions() {
+    if (!shell_.remote) return;  // nobody can have begun one
     const int code = shell_.remote()->in_front_here({"sh", "-c", provider::end_sessions_script(place_.name)});
     if (code != 0) shell_.err(fmt::format("note: sessions of '{}' may be left (tmux, screen)\n", place_.name));
   }

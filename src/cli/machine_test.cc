@@ -316,7 +316,9 @@ TEST(Connect, SaysThatNothingRunsThere) {
 // It must not run here instead.
 TEST(Exec, NeedsAClusterThatIsUpOnThisMachineToo) {
   FakeWorld world;
-  world.write("cluster_name: own\nprovider: {type: local}\n");
+  world.write(
+      "cluster_name: own\nprovider: {type: local}\n"
+      "available_node_types: {a: {resources: {CPU: 1}, min_workers: 1}}\n");
   const Typed typed = world.type({"exec", world.file, "touch x"});
   EXPECT_EQ(typed.code, 1);
   EXPECT_EQ(typed.err, "error: 'own' is not up\n  fix start it with: rubato up " + world.file + ", or add --start\n");
@@ -391,6 +393,9 @@ TEST(Exec, OnThisMachineItIsPlainBash) {
   world.write(
       "cluster_name: here\nprovider: {type: local}\n"
       "available_node_types: {a: {resources: {CPU: 1}, min_workers: 1}}\n");
+  const std::string head = world.home + "/rubato/clusters/here/head";
+  world.files.make_folders(head);
+  world.files.write_atomically(head + "/head.json", "{}");
   world.type({"exec", world.file, "echo hi"});
   const auto& argv = world.in_front.at(0);
   EXPECT_EQ(argv[0], "bash");

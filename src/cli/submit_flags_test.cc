@@ -55,6 +55,7 @@ TEST(SubmitFlags, TheOwnerIsKnownWithoutAVariable) {
   SubmitView view;
   view.folder = "/w";
   view.user = "ann";
+  view.kind_of = [](const std::string&) { return PathKind::kMissing; };
   const auto owner = [&](const Environment& env) {
     view.env = env;
     const std::vector<std::string> words{"--no-python", "true"};

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "model/limits.h"
 
 namespace rubato::elastic {
 namespace {

@@ -7,15 +7,16 @@
 namespace rubato::head {
 namespace {
 
-Task<int> keep_house_of(sim::SimProgram& self, const cluster::State& state) {
-  co_await keep_house(self.world(), "/c", state, Log());
+Task<int> keep_house_of(sim::SimProgram& self, std::shared_ptr<const cluster::State> state) {
+  StateReaders readers(self.loop(), Offload(), std::move(state));
+  co_await keep_house(self.world(), "/c", readers, Log());
   co_return 0;
 }
 
 class HousekeepingTest : public testing::Test {
  protected:
   HousekeepingTest()
-      : program(sim.machine(1).start("head", [this](sim::SimProgram& self) { return keep_house_of(self, state); })) {}
+      : program(sim.machine(1).start("head", [this](sim::SimProgram& self) { return keep_house_of(self, shared); })) {}
   void file(const std::string& path) {
     sim.machine(1).disk().make_folders("/c/" + path.substr(0, path.find_last_of('/') + 1));
     sim.machine(1).disk().write("/c/" + path, "x");
@@ -32,7 +33,8 @@ class HousekeepingTest : public testing::Test {
   }
   using Words = std::vector<std::string>;
 
-  cluster::State state;
+  const std::shared_ptr<cluster::State> shared = std::make_shared<cluster::State>();
+  cluster::State& state = *shared;
   sim::Simulation sim{1, 1};
   sim::SimProgram& program;
 };

@@ -386,8 +386,9 @@ TEST(HttpServerStrangers, AreGivenLittleTime) {
   HttpLimits limits;
   limits.stranger_idle_max = 50ms;
   HttpServerForTest server(limits);
-  RawForTest silent(server), asked(server), owner(server);
+  RawForTest silent(server);
   EXPECT_EQ(silent.read_all(), "(end)");
+  RawForTest asked(server);
   asked.send(get("/x", "X-Stranger: y\r\n"));
   EXPECT_TRUE(asked.read_all().ends_with("body:(end)"));
 }

@@ -42,17 +42,19 @@ pid_t spawn_apart(const std::vector<std::string>& argv) {
   return pid;
 }
 
-// Waits until the process has ended (true), or both streams are unheard. An event of poll that nobody asked for is a
-// lost reader: POLLERR of a pipe, POLLHUP of a socket.
+// Waits until the process has ended (true), or nobody is left. An event of poll that nobody asked for is a lost other
+// end: POLLERR of a pipe without readers, POLLHUP of one without writers, and of a socket. When a client of a shared
+// connection is killed, sshd closes standard input and output, and keeps standard error: so two of them tell.
 bool ended_while_heard(int process) {
-  std::array<pollfd, 3> waits{{{process, POLLIN, 0}, {STDOUT_FILENO, 0, 0}, {STDERR_FILENO, 0, 0}}};
+  std::array<pollfd, 4> waits{
+      {{process, POLLIN, 0}, {STDIN_FILENO, 0, 0}, {STDOUT_FILENO, 0, 0}, {STDERR_FILENO, 0, 0}}};
   while (true) {
     if (::poll(waits.data(), waits.size(), -1) < 0) continue;
     if (waits[0].revents != 0) return true;
     for (size_t i = 1; i < waits.size(); ++i) {
-      if ((waits[i].revents & (POLLERR | POLLHUP)) != 0) waits[i].fd = -1;  // poll passes it over from now on
+      if ((waits[i].revents & (POLLERR | POLLHUP | POLLNVAL)) != 0) waits[i].fd = -1;  // poll passes it over then
     }
-    if (waits[1].fd < 0 && waits[2].fd < 0) return false;
+    if (waits[2].fd < 0 && (waits[1].fd < 0 || waits[3].fd < 0)) return false;
   }
 }
 

@@ -11,9 +11,10 @@
 
 namespace rubato::os {
 
-// With our standard streams, in a session of its own. When both standard output and standard error have lost their
-// readers, its process group gets SIGTERM, and SIGKILL when it has not ended after `grace`. Streams without readers to
-// lose (files, /dev/null) are always heard. SIGTERM, SIGHUP and SIGINT are passed on to the group. One at a time.
+// With our standard streams, in a session of its own. When standard output has lost its reader, and standard error has
+// too or standard input is at its end, its process group gets SIGTERM, and SIGKILL when it has not ended after `grace`.
+// An output without a reader to lose (a file, /dev/null) is always heard. SIGTERM, SIGHUP and SIGINT are passed on to
+// the group. One at a time.
 ExitStatus run_while_heard(const std::vector<std::string>& argv, Duration grace);
 
 }  // namespace rubato::os

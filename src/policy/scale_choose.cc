@@ -317,7 +317,22 @@ Draft settle(const ScaleProblem& problem, Draft draft, Draft start) {
 
 Draft best_draft(const ScaleProblem& problem) {
   const Draft start = start_draft(problem);
-  return settle(problem, choose(problem, start), start);
+  const Draft chosen = choose(problem, start);
+  Draft settled = settle(problem, chosen, start);
+  if (!better(chosen, settled) || !may_exchange(problem.input, problem.supply)) return settled;
+  // What was found once is not found again by the next decision, and now costs more. That is well as long as Ray's way
+  // costs no less; if it does, Ray's way is taken, or in the end what was found at first.
+  std::vector<Draft> others = first_fit_drafts(problem, start);
+  for (const Draft& other : others) {
+    if (!better(other, settled)) continue;
+    Draft again = settle(problem, other, start);
+    if (better(again, settled)) settled = std::move(again);
+  }
+  const bool dearer = std::any_of(others.begin(), others.end(), [&](const Draft& other) {
+    return other.left_bundles < settled.left_bundles ||
+           (other.left_bundles == settled.left_bundles && other.cost < settled.cost - kAlike);
+  });
+  return dearer ? chosen : settled;
 }
 
 }  // namespace rubato::policy

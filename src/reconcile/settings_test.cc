@@ -28,7 +28,7 @@ TEST(Settings, EachChangeIsNamedWithBothValues) {
   after.types.at("small").priority = 3;
   EXPECT_EQ(lines(setting_changes(before, after)),
             "setting max_workers of the cluster: 4 → 3\n"
-            "setting idle_timeout: 5m → 1m\n"
+            "setting idle_timeout: 5m00s → 1m00s\n"
             "setting budget_per_hour: none → 2.5\n"
             "setting node type big: new\n"
             "setting priority of small: 0 → 3\n"

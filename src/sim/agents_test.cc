@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <set>
 
 #include "sim/agents_testing.h"
 
@@ -399,6 +400,88 @@ TEST(AgentsOnEtcd, GoOnTrainingWhileEtcdIsAway) {
   group.start(3);
   ASSERT_TRUE(group.run_until_training(3, 2, 15s)) << group.words();
   EXPECT_TRUE(group.broken.empty()) << group.broken.front();
+}
+
+// ---- agents that stand still (SIGSTOP, a swapped or paused machine) where nobody else can have taken over
+
+std::set<uint64_t> live_workers(const AgentGroup& group) {
+  std::set<uint64_t> ids;
+  for (const auto& [id, worker] : group.sim.workers.live()) ids.insert(id);
+  return ids;
+}
+
+void stop_all(AgentGroup& group, Duration time, Duration apart = 0s) {
+  for (size_t i = 0; i < group.started(); ++i) group.agent(i).stop();
+  group.sim.simulator.run_for(time);
+  for (size_t i = 0; i < group.started(); ++i) {
+    group.agent(i).resume();
+    group.sim.simulator.run_for(apart);
+  }
+}
+
+TEST(StandingStill, ALoneAgentKeepsItsWorkers) {
+  LaunchSpec spec = elastic_spec(1, 1);
+  spec.standalone = true;
+  AgentGroup group(31, 1, spec);
+  run_forever(group);
+  group.start(1);
+  ASSERT_TRUE(group.run_until_training(1, 1, 5s)) << group.words();
+  const auto before = live_workers(group);
+  for (const Duration time : {2s, 5s, 60s, 3600s}) {
+    stop_all(group, time);
+    group.sim.simulator.run_for(10s);
+    EXPECT_EQ(live_workers(group), before) << format_duration(time) << "\n" << group.words();
+  }
+}
+
+TEST(StandingStill, TheOnlyAgentOfAnElasticGroupKeepsItsWorkers) {
+  AgentGroup group(32, 1, elastic_spec(1, 4));
+  run_forever(group);
+  group.start(1);
+  ASSERT_TRUE(group.run_until_training(1, 1, 5s)) << group.words();
+  const auto before = live_workers(group);
+  stop_all(group, 5s);
+  group.sim.simulator.run_for(10s);
+  EXPECT_EQ(live_workers(group), before) << group.words();
+}
+
+TEST(StandingStill, AllAgentsOfOneMachineKeepTheirWorkers) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    AgentGroup group(seed, 1, elastic_spec(3, 3));
+    run_forever(group);
+    for (int i = 0; i < 3; ++i) group.start(1);
+    ASSERT_TRUE(group.run_until_training(3, 1, 5s)) << group.words();
+    const auto before = live_workers(group);
+    stop_all(group, 5s, 50ms);
+    group.sim.simulator.run_for(10s);
+    EXPECT_EQ(live_workers(group), before) << "seed " << seed << "\n" << group.words();
+    EXPECT_TRUE(group.broken.empty()) << group.broken.front();
+  }
+}
+
+TEST(StandingStill, APausedMachineWithAllAgentsKeepsTheirWorkers) {
+  AgentGroup group(33, 1, elastic_spec(2, 2));
+  run_forever(group);
+  for (int i = 0; i < 2; ++i) group.start(1);
+  ASSERT_TRUE(group.run_until_training(2, 1, 5s)) << group.words();
+  const auto before = live_workers(group);
+  group.sim.machine(1).freeze();
+  group.sim.simulator.run_for(60s);
+  group.sim.machine(1).thaw();
+  group.sim.simulator.run_for(10s);
+  EXPECT_EQ(live_workers(group), before) << group.words();
+}
+
+// The others, on other machines, go on without it: its workers must not.
+TEST(StandingStill, AnAgentAmongOthersElsewhereIsFencedWhenItGoesOn) {
+  AgentGroup group(34, 3, elastic_spec(1, 3));
+  run_forever(group);
+  group.start_all();
+  ASSERT_TRUE(group.run_until_training(3, 1, 5s)) << group.words();
+  group.sim.machine(2).freeze();
+  ASSERT_TRUE(group.sim.simulator.run_until([&] { return group.generation() >= 2; }, group.sim.now() + 20s));
+  group.sim.machine(2).thaw();
+  ASSERT_TRUE(group.run_until_training(3, 3, 20s)) << group.words();
 }
 
 }  // namespace

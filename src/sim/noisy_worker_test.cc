@@ -92,7 +92,7 @@ TEST(NoisyWorker, LosesAndDoublesNothingWhateverDies) {
     ClusterSim cluster(seed, 2, 4);
     cluster.behaviour = prints(2'000, 300);
     cluster.start_head();
-    cluster.submit(sim_job(1, 2));
+    cluster.submit(sim_job(2, 2));
     ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 2; }, 60s));
     cluster.sim.simulator.run_for(std::chrono::milliseconds(seed * 3));
     if (seed % 3 == 0) cluster.machines.agent(cluster.machines.list().at(seed % 2)).kill();

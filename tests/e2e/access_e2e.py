@@ -112,11 +112,14 @@ class Access(cluster_harness.ClusterCase):
         """The commands of docs/security.md under "Change them"."""
         page = (Path(__file__).parents[2] / "docs/security.md").read_text()
         block = page.split("## Change them")[1].split("## Bounds")[0].split("```")[2 * number + 1]
-        program = Path(harness.RUBATO).parent
+        program = self.folder / "bin/rubato"
+        program.parent.mkdir(exist_ok=True)
+        program.unlink(missing_ok=True)
+        program.symlink_to(Path(harness.RUBATO).resolve())
         text = block.replace("~/.local/state", str(self.state))
         done = subprocess.run(["bash", "-ec", text], cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True,
                               text=True, timeout=200,
-                              env=self.environment(PATH=f"{program}:{os.environ['PATH']}"))
+                              env=self.environment(PATH=f"{program.parent}:{os.environ['PATH']}"))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_the_recipes_for_new_secrets(self):

@@ -156,6 +156,10 @@ class Cluster:
                 found.append((job, int(generation), int(rank), int(pid)))
         return found
 
+    def starts(self):
+        """How many workers have started so far."""
+        return len(os.listdir(self.folder / "ticks"))
+
     def leftovers(self):
         """Processes of this trial's cluster: heads, agents, guards, commands, workers. {pid: command line}"""
         found, here = {}, f"{self.folder}/".encode()

@@ -28,6 +28,7 @@ class Strike:
     pause_s: float  # of what is paused
     delay_s: float  # until `rubato up`, or the second half
     which: float    # 0..1: which agent or worker
+    calm: bool      # the cluster has time to recover first: one that is only ever down proves little
 
 
 def log_uniform(dice, low, high):
@@ -40,8 +41,9 @@ def draw(seed, count, pause_max_s):
     strikes = []
     for index in range(count):
         low, high = (0.1, min(2.0, pause_max_s)) if dice.random() < 0.66 else (min(2.0, pause_max_s / 2), pause_max_s)
-        strikes.append(Strike(index, dice.choices(list(KINDS), list(KINDS.values()))[0], dice.uniform(0.2, 3.4),
-                              log_uniform(dice, low, high), log_uniform(dice, 0.02, 4.0), dice.random()))
+        kind = dice.choices(list(KINDS), list(KINDS.values()))[0]
+        strikes.append(Strike(index, kind, dice.uniform(0.2, 3.4), log_uniform(dice, low, high),
+                              log_uniform(dice, 0.02, 4.0), dice.random(), dice.random() < 0.4))
     return strikes
 
 

@@ -30,6 +30,7 @@ from jobs import Feeder  # noqa: E402
 from strikes import Striker, draw  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
+CALM_MAX_S = 30    # until workers start again, before some strikes: a new head waits 15 s for its agents
 END_MAX_S = 300    # all jobs end in that time once nothing is done to the cluster any more
 NODES_MAX_S = 120  # all lost nodes are replaced by then
 
@@ -71,6 +72,9 @@ def strike_all(cluster, options, feeder):
     striker = Striker(cluster)
     schedule = draw(options.seed, options.strikes, options.pause_max)
     for strike in schedule:
+        if strike.calm:
+            before = cluster.starts()
+            wait_until(lambda: cluster.starts() >= before + 3 and len(cluster.workers()) >= 2, CALM_MAX_S)
         time.sleep(strike.gap_s)
         striker.strike(strike)
         if strike.index % 25 == 24:
@@ -201,7 +205,7 @@ def main():
     folder = Path(options.folder or tempfile.mkdtemp(prefix="rubato-trial-"))
     folder.mkdir(parents=True, exist_ok=True)
     begin = time.monotonic()
-    say(f"{options.strikes} strikes, seed {options.seed}; about {options.strikes * 2 + 30} s; evidence in {folder}")
+    say(f"{options.strikes} strikes, seed {options.seed}; about {options.strikes * 4 + 30} s; evidence in {folder}")
     found, lines = run(options, folder)
     report(found, lines, folder, time.monotonic() - begin)
     (folder / "violations.txt").write_text("\n".join(found) + "\n")
