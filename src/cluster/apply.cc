@@ -109,6 +109,9 @@ void forget_oldest(State& state) {
   }
 }
 
+// In next_node: the number of types that the journal does not know yet, after a loss.
+constexpr std::string_view kAnyType = "";
+
 struct Applier {
   State& state;
   const uint64_t offset;
@@ -132,13 +135,22 @@ struct Applier {
     state.spec_text = e.text;
     state.no_restart = e.no_restart;
     state.shutting_down = false;
+    if (const auto any = state.next_node.find(std::string(kAnyType)); any != state.next_node.end()) {
+      for (const auto& [name, type] : e.spec.types) state.next_node.try_emplace(name, any->second);
+    }
     state.health.clear();
     state.shortages.clear();
     for (auto& [id, node] : state.nodes) node.restart = node.restart || e.restart;
   }
   void operator()(const ShutdownRequested&) { state.shutting_down = true; }
-  // Agents obey no head that is older than one that they have obeyed.
-  void operator()(const JournalLost& e) { state.epoch = std::max(state.epoch, e.epoch); }
+  // Agents obey no head that is older than one that they have obeyed. Nodes that only the lost records told of may
+  // still be there, and are being removed: new ones have other numbers. A record makes one node at most.
+  void operator()(const JournalLost& e) {
+    state.epoch = std::max(state.epoch, e.epoch);
+    const uint64_t lost = e.first <= e.last ? e.last - e.first + 1 : 0;
+    state.next_node.try_emplace(std::string(kAnyType), 0);
+    for (auto& [type, number] : state.next_node) number += lost;
+  }
 
   void operator()(const NodeRequested& e) {
     Node node;
