@@ -287,7 +287,10 @@ struct Applier {
   void operator()(const JobHeld& e) {
     change(e.job, [&](Job& job) {
       vacate(state, job, {});
-      if (job.phase == JobPhase::kRunning) job.last_uptime = time - job.since;
+      if (job.phase == JobPhase::kRunning) {
+        job.last_uptime = time - job.since;
+        if (job.last_uptime >= elastic::kCrashAtStart) job.last_crash.clear();
+      }
       job.seats.clear();
       job.done.clear();
       if (job.phase != JobPhase::kQueued) {
@@ -326,6 +329,7 @@ struct Applier {
     note(e.job, [&](Job& job) {
       job.restarts_used = e.used;
       job.quick_crashes = e.quick_crashes;
+      job.last_crash = e.crash;
       job.not_before = later(time, e.backoff);
       set_failure_pending(job, false);
     });
@@ -405,6 +409,7 @@ struct Applier {
       job.seats.clear();
       job.leaving.clear();
       job.reason = e.reason;
+      job.end_cause = e.cause;
       job.ended_at = time;
       enter(job,
             e.result == JobResult::kSucceeded ? JobPhase::kSucceeded

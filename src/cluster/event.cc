@@ -163,6 +163,18 @@ struct Describer {
 
 }  // namespace
 
+std::string_view to_string(JobEndCause cause) {
+  switch (cause) {
+    case JobEndCause::kOther:
+      return "other";
+    case JobEndCause::kRestartsUsed:
+      return "restarts-used";
+    case JobEndCause::kSameCrash:
+      return "same-crash";
+  }
+  return "unknown";
+}
+
 std::string_view to_string(JobResult result) {
   switch (result) {
     case JobResult::kSucceeded:

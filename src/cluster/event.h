@@ -172,6 +172,7 @@ struct RestartCharged {  // decided: the failure of the last generation costs a 
   int quick_crashes = 0;
   Duration backoff = 0s;
   std::string cause;
+  std::string crash;  // elastic::crash_signature of a generation that died at its start; else empty
 };
 struct JobStarted {  // decided: every seat is ready, the workers start
   JobId job;
@@ -219,10 +220,14 @@ struct JobStopping {
 };
 enum class JobResult { kSucceeded, kFailed, kStopped };
 std::string_view to_string(JobResult result);
+// Why a job's failure was final. Numbers are a format.
+enum class JobEndCause { kOther, kRestartsUsed, kSameCrash };
+std::string_view to_string(JobEndCause cause);  // "same-crash"
 struct JobEnded {
   JobId job;
   JobResult result = JobResult::kSucceeded;
   std::string reason;
+  JobEndCause cause = JobEndCause::kOther;
 };
 
 using Event = std::variant<HeadStarted, ClusterConfigured, ShutdownRequested, JournalLost, NodeRequested, NodeCreated,

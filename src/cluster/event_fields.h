@@ -51,6 +51,7 @@ void fields(Io& io, Failure& f) {
 namespace rubato::cluster {
 
 constexpr JobResult last_of(JobResult) { return JobResult::kStopped; }
+constexpr JobEndCause last_of(JobEndCause) { return JobEndCause::kSameCrash; }
 constexpr LaunchFailure last_of(LaunchFailure) { return LaunchFailure::kAuth; }
 
 template <class Io>
@@ -215,6 +216,7 @@ void fields(Io& io, RestartCharged& e) {
   io("quick_crashes", e.quick_crashes);
   io("backoff_us", e.backoff);
   io("cause", e.cause);
+  io("crash", e.crash);
 }
 template <class Io>
 void fields(Io& io, JobStarted& e) {
@@ -273,6 +275,7 @@ void fields(Io& io, JobEnded& e) {
   io("job", e.job);
   io("result", e.result);
   io("reason", e.reason);
+  io("cause", e.cause);
 }
 
 }  // namespace rubato::cluster

@@ -81,9 +81,11 @@ void fields(Io& io, Job& j) {
   io("failure_pending", j.failure_pending);
   io("lost_since_failure", j.lost_since_failure);
   io("last_uptime_us", j.last_uptime);
+  io("last_crash", j.last_crash);
   io("not_before", j.not_before);
   io("failures", j.failures);
   io("stop_failed", j.stop_failed);
+  io("end_cause", j.end_cause);
   io("reason", j.reason);
   io("reasons", j.reasons);
   io("decided", j.decided);

@@ -125,9 +125,11 @@ struct Job {
   bool failure_pending = false;     // a worker of the last generation failed and it was not decided yet what that costs
   bool lost_since_failure = false;  // a node went away too: that was the cause
   Duration last_uptime = 0s;
+  std::string last_crash;                  // RestartCharged::crash, until a generation has lived longer than that
   WallTime not_before{};                   // back-off
   std::vector<elastic::Failure> failures;  // of the last failed generation
   bool stop_failed = false;
+  JobEndCause end_cause = JobEndCause::kOther;
   std::string reason;  // for people: the last cause
   Reasons reasons;     // of the last decision
 

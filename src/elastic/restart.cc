@@ -23,6 +23,13 @@ const Failure* root_cause(const std::vector<Failure>& failures) {
   return first == failures.end() ? nullptr : &*first;
 }
 
+std::string crash_signature(const std::vector<Failure>& failures) {
+  constexpr size_t kMessageBytesMax = 500;
+  const Failure* first = root_cause(failures);
+  if (!first || first->signal != 0 || first->message.empty()) return "";
+  return fmt::format("exit code {}: {}", first->exit_code, first->message.substr(0, kMessageBytesMax));
+}
+
 std::optional<Duration> RestartBudget::charge(Duration uptime) {
   if (left() <= 0) return std::nullopt;
   ++used_;

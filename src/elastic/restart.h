@@ -29,6 +29,10 @@ std::string describe(const Failure& failure);  // "rank 3 (local rank 1) on node
 // The failure that came first: the others are mostly its consequences. nullptr when there is none.
 const Failure* root_cause(const std::vector<Failure>& failures);
 
+// What two crashes at the start must have in common to be the same: how the first worker ended, and its last message.
+// Empty for a crash that may well end otherwise the next time: a signal, or no message.
+std::string crash_signature(const std::vector<Failure>& failures);
+
 // Counts restarts that a failure cost. Changes of membership cost nothing.
 class RestartBudget {
  public:
@@ -51,6 +55,8 @@ class RestartBudget {
 
 // A generation that lived so long was no crash loop.
 inline constexpr Duration kQuickCrash = 10s;
+// One that did not live longer has done nothing yet: the interpreter started, and imports failed.
+inline constexpr Duration kCrashAtStart = 5s;
 inline constexpr Duration kBackoffFirst = 100ms;
 inline constexpr Duration kBackoffMax = 30s;
 

@@ -165,6 +165,7 @@ json job_document(const State& state, const Job& job) {
   for (const auto& [node, output] : job.outputs) document["outputs"].push_back(output_document(node, output));
   if (cluster::ended(job.phase)) {
     document["exit"] = fmt::format("{}{}{}", to_string(job.phase), job.reason.empty() ? "" : ": ", job.reason);
+    document["cause"] = to_string(job.end_cause);
   }
   if (const json queue = queue_document(state, job); !queue.empty()) document["queue"] = queue;
   return document;

@@ -11,6 +11,7 @@ namespace rubato::reconcile {
 
 using cluster::Event;
 using cluster::Job;
+using cluster::JobEndCause;
 using cluster::JobEnded;
 using cluster::JobPhase;
 using cluster::JobResult;
@@ -50,12 +51,23 @@ std::string root_cause_words(const Job& job) {
 std::optional<Event> settle_failure(const Job& job) {
   // A node went away in the same round: its loss was the cause, and losses cost nothing.
   if (!job.failure_pending || job.lost_since_failure) return std::nullopt;
+  const bool at_start = job.last_uptime < elastic::kCrashAtStart;
+  const std::string crash = at_start ? elastic::crash_signature(job.failures) : "";
+  // What failed twice in the same way before it had begun is in the program, and no restart mends that.
+  if (!crash.empty() && crash == job.last_crash && job.restarts_used < job.spec.max_restarts) {
+    const int left = job.spec.max_restarts - job.restarts_used;
+    const std::string why = fmt::format("{}; the same error twice, right after the start, so the {} left {} not used",
+                                        root_cause_words(job), left == 1 ? "restart" : fmt::format("{} restarts", left),
+                                        left == 1 ? "is" : "are");
+    return JobEnded{job.id, JobResult::kFailed, why, JobEndCause::kSameCrash};
+  }
   elastic::RestartBudget budget(job.spec.max_restarts, job.restarts_used, job.quick_crashes);
   const std::optional<Duration> backoff = budget.charge(job.last_uptime);
   if (!backoff) {
     const std::string spent = job.spec.max_restarts == 0 ? "no restarts allowed (--max-restarts 0)"
                                                          : fmt::format("all {} restarts used", job.spec.max_restarts);
-    return JobEnded{job.id, JobResult::kFailed, fmt::format("{}; {}", root_cause_words(job), spent)};
+    return JobEnded{job.id, JobResult::kFailed, fmt::format("{}; {}", root_cause_words(job), spent),
+                    JobEndCause::kRestartsUsed};
   }
   RestartCharged charged;
   charged.job = job.id;
@@ -63,6 +75,7 @@ std::optional<Event> settle_failure(const Job& job) {
   charged.quick_crashes = budget.quick_crashes();
   charged.backoff = *backoff;
   charged.cause = root_cause_words(job);
+  charged.crash = crash;
   return charged;
 }
 

@@ -40,9 +40,9 @@ struct Rounds {
     return std::get<E>(events[0]);
   }
   // It fails on n-1, and both seats are ready for the next round.
-  void crash(const JobId& job, Duration after) {
+  void crash(const JobId& job, Duration after, const std::string& message = "") {
     history.pass(after);
-    history.fail(job, "n-1");
+    history.fail(job, "n-1", message);
     history.place(job, {{"n-1", 2}, {"n-2", 2}});
     ready(job, "n-1");
     ready(job, "n-2");
@@ -117,6 +117,55 @@ TEST(Jobs, CrashesCostRestartsAndBackOff) {
   const auto ended = rounds.step<JobEnded>();
   EXPECT_EQ(ended.result, JobResult::kFailed);
   EXPECT_NE(ended.reason.find("exit code 1; all 2 restarts used"), std::string::npos) << ended.reason;
+}
+
+TEST(Jobs, TheSameErrorTwiceAtTheStartEndsIt) {
+  Rounds rounds(two_nodes());
+  const JobId job = rounds.history.running(job_of(4, 4), {{"n-1", 2}, {"n-2", 2}});
+  rounds.crash(job, 1s, "ModuleNotFoundError: No module named 'nope'");
+  rounds.step<RestartCharged>();
+  rounds.step<JobStarted>();
+  rounds.crash(job, 1s, "ModuleNotFoundError: No module named 'nope'");
+  const auto ended = rounds.step<JobEnded>();
+  EXPECT_EQ(ended.result, JobResult::kFailed);
+  EXPECT_EQ(ended.cause, JobEndCause::kSameCrash);
+  EXPECT_NE(ended.reason.find("(ModuleNotFoundError: No module named 'nope'); the same error twice, right after the "
+                              "start, so the 2 restarts left are not used"),
+            std::string::npos)
+      << ended.reason;
+  EXPECT_EQ(rounds.history.job(job).end_cause, JobEndCause::kSameCrash);
+}
+
+TEST(Jobs, CrashesThatMayEndOtherwiseUseTheirRestarts) {
+  const auto crashes = [](Duration first_after, const std::string& first, Duration second_after,
+                          const std::string& second) {
+    Rounds rounds(two_nodes());
+    const JobId job = rounds.history.running(job_of(4, 4), {{"n-1", 2}, {"n-2", 2}});
+    rounds.crash(job, first_after, first);
+    rounds.step<RestartCharged>();
+    rounds.step<JobStarted>();
+    rounds.crash(job, second_after, second);
+    rounds.step<RestartCharged>();
+  };
+  crashes(1s, "OSError: one", 1s, "OSError: other");
+  crashes(1s, "", 1s, "");                                     // nobody knows whether it was the same
+  crashes(20s, "OSError: no route", 1s, "OSError: no route");  // it had begun
+  crashes(1s, "OSError: no route", 20s, "OSError: no route");  // the restart helped for a while
+}
+
+TEST(Jobs, AGenerationThatLivedMakesAnEarlierCrashForgotten) {
+  Rounds rounds(two_nodes());
+  const JobId job = rounds.history.running(job_of(2, 4), {{"n-1", 2}, {"n-2", 2}});
+  rounds.crash(job, 1s, "OSError: busy");
+  rounds.step<RestartCharged>();
+  rounds.step<JobStarted>();
+  rounds.history.pass(1min);  // it trains, then a node drains
+  rounds.history.place(job, {{"n-1", 2}, {"n-2", 2}});
+  rounds.ready(job, "n-1");
+  rounds.ready(job, "n-2");
+  rounds.step<JobStarted>();
+  rounds.crash(job, 1s, "OSError: busy");
+  rounds.step<RestartCharged>();
 }
 
 TEST(Jobs, WithoutRestartsTheFirstFailureEndsIt) {

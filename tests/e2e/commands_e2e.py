@@ -15,6 +15,18 @@ ONE_CPU = cluster_text(small=(1, 1, 1))
 
 
 class CommandsTest(ClusterCase):
+    def test_an_import_error_is_not_run_four_times(self):
+        self.up(ONE_CPU)
+        script = self.script("import no_such_module_at_all\n")
+        done = self.rubato("submit", "--wait", script, code=1)
+        job = self.job(done.stdout.strip())
+        self.assertEqual((job["phase"], job["cause"], job["restarts_used"]), ("failed", "same-crash", 1))
+        self.assertIn("No module named 'no_such_module_at_all'", done.stderr)
+        self.assertIn("the same error twice, right after the start, so the 2 restarts left are not used", done.stderr)
+        self.assertEqual(self.rubato("logs", job["id"]).stdout.count("ModuleNotFoundError"), 2)
+        ended = [event for event in self.json_lines("events") if event["type"] == "job-ended"]
+        self.assertEqual(ended[0]["data"]["cause"], 2)
+
     def test_a_crash_that_ends_otherwise_the_next_time_is_restarted(self):
         self.up(ONE_CPU)
         mark = self.folder / "tries"
