@@ -4,18 +4,20 @@
 
 namespace rubato {
 
-Instant ListeningClock::at(Instant now) {
-  const Duration pause = std::max<Duration>(0s, now - last_);
+Instant ListeningClock::at(Instant now) const {
+  return listened_ + std::clamp<Duration>(now - last_, Duration(0), kStall);
+}
+
+void ListeningClock::turn(Instant now) {
+  if (is_stall(now)) stalled_ = at(now);
+  listened_ = at(now);
   last_ = std::max(last_, now);
-  listened_ += std::min(pause, kStall);
-  if (pause > kStall && pause >= long_stall_) stalled_ = listened_;
-  return listened_;
 }
 
 Task<void> keep_listening(Loop& loop, ListeningClock& listening) {
   while (true) {
     co_await Sleep(loop, loop.now() + ListeningClock::kTurn);
-    listening.at(loop.now());
+    listening.turn(loop.now());
   }
 }
 

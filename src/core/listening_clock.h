@@ -10,7 +10,8 @@
 //   ... wait until listening.due(give_up, loop.now()), then:
 //   if (listening.at(loop.now()) >= give_up) ...                // silent for a heartbeat, and we would have heard
 //
-// Idempotent: it may be asked as often as one likes; each question is a turn.
+// Only a turn of the loop shows that it turns: a question proves nothing. Whoever answers a flood of messages without
+// giving way asks all the time, and listens to nobody else.
 #pragma once
 
 #include <optional>
@@ -30,20 +31,22 @@ class ListeningClock {
   explicit ListeningClock(Instant now, Duration long_stall = Duration::max())
       : long_stall_(long_stall), last_(now), listened_(now) {}
 
+  // The loop has come round: called by a timer, and by nobody else.
+  void turn(Instant now);
+
   // `now` in listening time. It starts equal to the plain clock, and falls behind by what was not listened.
-  Instant at(Instant now);
+  Instant at(Instant now) const;
 
   // When, by the plain clock, the listening time `deadline` comes at the earliest: wait until then and ask again.
-  Instant due(Instant deadline, Instant now) { return now + (deadline - at(now)); }
+  Instant due(Instant deadline, Instant now) const { return now + (deadline - at(now)); }
 
   // When, in listening time, the last long stall ended; nullopt: there was none. Others may need some time from then
-  // on to find us again.
-  std::optional<Instant> stalled(Instant now) {
-    at(now);
-    return stalled_;
-  }
+  // on to find us again. Whoever asks first after a stall sees it.
+  std::optional<Instant> stalled(Instant now) const { return is_stall(now) ? at(now) : stalled_; }
 
  private:
+  bool is_stall(Instant now) const { return now - last_ > kStall && now - last_ >= long_stall_; }
+
   Duration long_stall_;
   Instant last_;      // the last turn, by the plain clock
   Instant listened_;  // the same in listening time

@@ -58,6 +58,18 @@ TEST(ListeningClock, WhoeverAsksFirstAfterAStallSeesIt) {
   EXPECT_EQ(listening.at(Instant{} + 100s), Instant{} + ListeningClock::kStall);
 }
 
+// As a session does that answers a flood of messages and never gives the loop its turn.
+TEST(ListeningClock, QuestionsDoNotProveThatTheLoopTurns) {
+  ListeningClock listening(Instant{}, 3s);
+  Instant now{};
+  for (; now < Instant{} + 5s; now += 10ms) (void)listening.at(now);
+  ASSERT_TRUE(listening.stalled(now));
+  const Instant ended = *listening.stalled(now);
+  listening.turn(now);
+  EXPECT_EQ(listening.stalled(now), ended);
+  EXPECT_EQ(listening.at(now), Instant{} + ListeningClock::kStall);
+}
+
 TEST(ListeningClock, NeverGoesBack) {
   ListeningClock listening(Instant{} + 10s);
   EXPECT_EQ(listening.at(Instant{} + 9s), Instant{} + 10s);

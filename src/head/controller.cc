@@ -100,6 +100,7 @@ void Controller::note_stall() {
 Task<void> Controller::watch_stalls() {
   while (true) {
     co_await Sleep(world_.clock.loop(), world_.clock.now() + ListeningClock::kTurn);
+    listening_.turn(world_.clock.now());
     if (listening_.stalled(world_.clock.now()) != stalled_) changed_.notify();
   }
 }

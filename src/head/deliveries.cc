@@ -20,7 +20,6 @@ Task<uint64_t> Controller::keep_last_lines(NodeId node, elastic::LogLines lines)
     if (it == state_.nodes.end() || it->second.agent.value.empty()) co_return all;
     agent = it->second.agent;
   }
-  if (state_.jobs.contains(lines.job)) co_await logs_.recall(lines.job, agent);
   const JobId id = lines.job;
   const uint64_t kept = co_await keep_lines(node, agent, std::move(lines));
   const auto job = state_.jobs.find(id);

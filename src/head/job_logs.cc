@@ -202,6 +202,7 @@ Task<void> JobLogs::recall(JobId job, AgentId agent) {
 }
 
 Task<uint64_t> JobLogs::append(JobId job, NodeId node, AgentId agent, std::vector<elastic::LogLine> lines) {
+  co_await recall(job, agent);  // others may have written more than the tail since its last line
   const std::shared_ptr<OpenLog> log = co_await open(job);
   co_await chores_.idle(job);
   const uint64_t before = log->kept[agent];

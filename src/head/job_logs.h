@@ -38,10 +38,6 @@ class JobLogs {
   // when the job has ended. A node is worth more than its lines.
   Task<uint64_t> append(JobId job, NodeId node, AgentId agent, std::vector<elastic::LogLine> lines);
 
-  // Looks through the whole log for the last line of this agent, if it is not known which one that is: a dead agent
-  // may have left lines that a head before this one has kept, long ago. Before append() for such an agent.
-  Task<void> recall(JobId job, AgentId agent);
-
   // The job has ended: nothing of it is held any more but what is missing, and who reads it may stop.
   void close(const JobId& job);
 
@@ -73,6 +69,10 @@ class JobLogs {
   bool at_end(const Cursor& cursor) const;
 
  private:
+  // Looks through the whole log for the last line of this agent, if it is not known which one that is: a head before
+  // this one may have kept lines that the agent sends again, however far back.
+  Task<void> recall(JobId job, AgentId agent);
+
   struct OpenLog {
     std::map<AgentId, uint64_t> kept;  // the last sequence number
     uint64_t size = 0;                 // of the file
