@@ -92,15 +92,17 @@ std::string encode_loss(const JournalLoss& loss, WallTime now) {
 using NoteHolder = std::shared_ptr<std::unique_ptr<os::JournalNoteFile>>;
 
 Task<void> write_etcd_note(os::Runtime& runtime, NoteHolder holder, std::string path, JournalNote note) {
-  std::function<void()> work = [holder, path = std::move(path), note = std::move(note)] {
+  std::function<bool()> work = [holder, path = std::move(path), note = std::move(note)] {
     std::unique_ptr<os::JournalNoteFile>& file = *holder;
     if (!file || !file->is_in_place()) {
       file = std::make_unique<os::JournalNoteFile>(path, note);
     } else {
       file->write(note);
     }
+    return true;
   };
-  co_await beside(runtime, std::move(work));
+  Task<bool> written = runtime.offload(std::move(work));
+  (void)co_await std::move(written);
 }
 
 Task<OpenJournal> open_journal(DaemonWorld& daemon, std::string dir, std::string cluster, std::string store,

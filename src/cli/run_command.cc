@@ -2,7 +2,6 @@
 
 #include "agent/launcher.h"
 #include "core/text.h"
-#include "cli/training_library.h"
 #include "os/etcd_store.h"
 #include "os/exec.h"
 #include "os/files.h"
@@ -98,7 +97,6 @@ int run_command(const LaunchSpec& wanted) {
     if (spec.kind != ProgramKind::kBinary) {
       context.python = os::find_python(spec.python, environment);
       context.old_torch = is_old_torch(os::installed_torch(context.python, environment));
-      add_training_library(here.files, cache_folder(environment), context.python, context.environment);
     }
     const std::unique_ptr<Store> store = make_store(spec, here.network, here.runtime);
     context.store = store.get();

@@ -112,6 +112,7 @@ class Access(cluster_harness.ClusterCase):
         """The commands of docs/security.md under "Change them"."""
         page = (Path(__file__).parents[2] / "docs/security.md").read_text()
         block = page.split("## Change them")[1].split("## Bounds")[0].split("```")[2 * number + 1]
+        block = block.split("\n", 1)[1]  # the line of ``` says what kind of block it is
         program = self.folder / "bin/rubato"
         program.parent.mkdir(exist_ok=True)
         program.unlink(missing_ok=True)
