@@ -126,7 +126,8 @@ class ClusterCase(harness.Case):
         return json.loads(self.rubato(*args, "--json").stdout)
 
     def json_lines(self, *args):
-        return [json.loads(line) for line in self.rubato(*args, "--json").stdout.splitlines()]
+        # Not splitlines(): a text may hold other ends of lines that Python knows.
+        return [json.loads(line) for line in self.rubato(*args, "--json").stdout.split("\n") if line]
 
     def follow(self, *args):
         """Starts a command that goes on; its output is read by the test."""

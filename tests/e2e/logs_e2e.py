@@ -99,7 +99,7 @@ class Questions(Case):
     def test_a_long_log_is_asked_while_a_training_runs(self):
         self.up(cluster_text(small=(1, 2, 2)))
         self.script("print('short')")
-        old = self.submit("--workers", 1, "-d", "work", "job.py")
+        old = self.submit("--workers", "1:8", "-d", "work", "job.py")  # so that it may have had a rank 7
         self.wait_for_job(old, "succeeded")
         seven = self.write_log(old, 400)
         self.submit_steps("--workers", "2", "--name", "train")
