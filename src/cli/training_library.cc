@@ -18,7 +18,7 @@ std::string unpack(Files& files, const std::string& folder) {
   for (size_t i = 0; i < embedded::kLibrarySize; ++i) {
     const std::string path = draft + "/" + embedded::kLibrary[i].path;
     files.make_folders(parent_of(path));
-    files.write_atomically(path, embedded::kLibrary[i].text);
+    files.open_append(path)->append(embedded::kLibrary[i].text);
   }
   try {
     files.rename(draft, target);
@@ -37,19 +37,8 @@ void append_path(agent::Environment& workers, const std::string& folder) {
 
 }  // namespace
 
-std::string cache_folder(const os::EnvironmentMap& environment) {
-  const auto value = [&environment](const char* name) {
-    const auto found = environment.find(name);
-    return found == environment.end() ? std::string() : found->second;
-  };
-  const std::string cache = value("XDG_CACHE_HOME"), home = value("HOME");
-  if (cache.starts_with('/')) return cache + "/rubato";
-  return home.starts_with('/') ? home + "/.cache/rubato" : "";
-}
-
 void add_training_library(Files& files, const std::string& folder, const std::string& python,
                           agent::Environment& workers) {
-  if (folder.empty()) return;
   const bool has_adaptdl = os::has_package("adaptdl", python, workers);
   try {
     const std::string library = unpack(files, folder);

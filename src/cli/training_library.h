@@ -5,7 +5,6 @@
 #include <string>
 
 #include "agent/worker_env.h"
-#include "os/machine.h"
 #include "world/files.h"
 
 namespace rubato::embedded {
@@ -22,10 +21,7 @@ extern const char kLibraryHash[];
 
 namespace rubato::cli {
 
-// $XDG_CACHE_HOME/rubato or ~/.cache/rubato; empty when neither is known.
-std::string cache_folder(const os::EnvironmentMap& environment);
-
-// Unpacks the library below `folder`, unless it is there, and appends it to the workers' PYTHONPATH: what the user has
+// Unpacks the library below `folder` (the node's own: it goes with the node), unless it is there, and appends it to the workers' PYTHONPATH: what the user has
 // there comes first. AdaptDL's names (`import adaptdl`) are added only where `python` finds no such package. Where the
 // folder cannot be written, workers go without: most need no library.
 void add_training_library(Files& files, const std::string& folder, const std::string& python,
