@@ -21,9 +21,9 @@ extern const char kLibraryHash[];
 
 namespace rubato::cli {
 
-// Unpacks the library below `folder` (the node's own: it goes with the node), unless it is there, and appends it to the workers' PYTHONPATH: what the user has
-// there comes first. AdaptDL's names (`import adaptdl`) are added only where `python` finds no such package. Where the
-// folder cannot be written, workers go without: most need no library.
+// Unpacks the library below `folder` (the node's own: it goes with the node), unless it is there, and appends it to the
+// workers' PYTHONPATH: what the user has there comes first. AdaptDL's names (`import adaptdl`) are added only where
+// `python` finds no such package. Where the folder cannot be written, workers go without: most need no library.
 void add_training_library(Files& files, const std::string& folder, const std::string& python,
                           agent::Environment& workers);
 
