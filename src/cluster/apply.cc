@@ -284,13 +284,17 @@ struct Applier {
     if (!e.request_id.empty()) state.requests[e.request_id] = e.job;
     reindex(state, state.jobs[e.job] = std::move(job), {});
   }
+  // Its workers are told to end. A round that lived for a while has made an earlier crash at the start forgotten.
+  void note_uptime(Job& job) {
+    if (job.phase != JobPhase::kRunning) return;
+    job.last_uptime = time - job.since;
+    if (job.last_uptime >= elastic::kCrashAtStart) job.last_crash.clear();
+  }
+
   void operator()(const JobHeld& e) {
     change(e.job, [&](Job& job) {
       vacate(state, job, {});
-      if (job.phase == JobPhase::kRunning) {
-        job.last_uptime = time - job.since;
-        if (job.last_uptime >= elastic::kCrashAtStart) job.last_crash.clear();
-      }
+      note_uptime(job);
       job.seats.clear();
       job.done.clear();
       if (job.phase != JobPhase::kQueued) {
@@ -310,7 +314,7 @@ struct Applier {
       for (const Seat& seat : job.seats) {
         if (job.phase == JobPhase::kRunning && may_hold_workers(state, seat)) job.holding.insert(seat.node);
       }
-      if (job.phase == JobPhase::kRunning) job.last_uptime = time - job.since;
+      note_uptime(job);
       job.seats = e.seats;
       job.done.clear();
       job.generation = e.generation;

@@ -67,7 +67,8 @@ const std::vector<std::string> kRecords = {
     R"({"v":1,"t":14,"type":"job-placed","job":"j-1","generation":5,"cause":"its turn","shunned":["small-2"],
         "seats":[{"node":"small-1","agent":"a1","workers":2}],
         "reasons":{"wanted":"w","changes":[],"against":[],"others":[]}})",
-    R"({"v":1,"t":15,"type":"restart-charged","job":"j-1","used":2,"quick_crashes":1,"backoff_us":100000,"cause":"x"})",
+    R"({"v":1,"t":15,"type":"restart-charged","job":"j-1","used":2,"quick_crashes":1,"backoff_us":100000,"cause":"x",
+        "crash":"exit code 1: boom"})",
     R"({"v":1,"t":16,"type":"job-started","job":"j-1","generation":5,"master_addr":"127.0.1.1","master_port":29500})",
     R"({"v":1,"t":17,"type":"seat-failed","job":"j-1","generation":5,"node":"small-1","failures":[{"host":"h","rank":3,
         "local_rank":1,"pid":99,"generation":5,"exit_code":2,"signal":9,"at_us":-12,"message":"m","traceback":"t",
@@ -78,7 +79,7 @@ const std::vector<std::string> kRecords = {
     R"({"v":1,"t":23,"type":"output-kept","job":"j-1","node":"small-1","generation":5,"files":2,"bytes":7})",
     R"({"v":1,"t":24,"type":"output-missing","job":"j-1","node":"small-1","reason":"no room"})",
     R"({"v":1,"t":21,"type":"job-stopping","job":"j-1","failed":true,"reason":"timeout"})",
-    R"({"v":1,"t":22,"type":"job-ended","job":"j-1","result":2,"reason":"asked"})",
+    R"({"v":1,"t":22,"type":"job-ended","job":"j-1","result":2,"reason":"asked","cause":2})",
 };
 
 // As the version before wrote them.

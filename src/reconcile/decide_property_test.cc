@@ -200,7 +200,8 @@ TEST(Cluster, KeepsItsPromisesUnderFaults) {
   if (only) return run_one(only);
   const uint64_t runs = env_number("RUBATO_RUNS", 200);
   for (uint64_t seed = 1; seed <= runs && !HasFailure(); ++seed) run_one(seed);
-  EXPECT_EQ(seen().size(), std::variant_size_v<Event> + 8) << ::testing::PrintToString(seen());
+  // All but JournalLost, which a person decides; and eight causes of JobPlaced.
+  EXPECT_EQ(seen().size(), std::variant_size_v<Event> - 1 + 8) << ::testing::PrintToString(seen());
 }
 
 }  // namespace

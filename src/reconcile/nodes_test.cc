@@ -234,10 +234,13 @@ TEST(PlanChanges, SaysWhatAFileWouldDo) {
   EXPECT_EQ(plan(history.state, {node_type("n", cpus(4), 1, 10)}), Texts{"limits 0 n: min_workers: 3 → 1"});
   EXPECT_EQ(
       plan(history.state, {node_type("n", cpus(4), 1, 2)}),
-      (Texts{"remove 1 n: max_workers is 2", "limits 0 n: max_workers: 10 → 2", "limits 0 n: min_workers: 3 → 1"}));
-  EXPECT_EQ(plan(history.state, {node_type("n", cpus(4), 3, 7)}), Texts{"limits 0 n: max_workers: 10 → 7"});
+      (Texts{"remove 1 n: max_workers is 2", "limits 0 n: max_workers: 10 → 2", "limits 0 n: min_workers: 3 → 1",
+             "setting 0 max_workers of the cluster: 10 → 2"}));
+  EXPECT_EQ(plan(history.state, {node_type("n", cpus(4), 3, 7)}),
+            (Texts{"limits 0 n: max_workers: 10 → 7", "setting 0 max_workers of the cluster: 10 → 7"}));
   EXPECT_EQ(plan(history.state, {node_type("m", cpus(4), 1, 1)}),
-            (Texts{"remove 3 n: the type is not in the file any more", "add 1 m: min_workers is 1"}));
+            (Texts{"remove 3 n: the type is not in the file any more", "add 1 m: min_workers is 1",
+                   "setting 0 max_workers of the cluster: 10 → 1", "setting 0 node type n: no longer in the file"}));
 }
 
 TEST(PlanChanges, AChangedTypeIsReplacedGrownOrShrunk) {

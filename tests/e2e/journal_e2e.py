@@ -109,7 +109,8 @@ class JournalTest(cluster_harness.ClusterCase):
         os.truncate(log, log.stat().st_size // 2)
         self.assert_refused("lacks records")
         self.up(None, "--accept-journal-loss")
-        (lost,) = [event for event in self.json_lines("events", "--limit", 1000) if event["type"] == "journal-lost"]
+        (lost,) = [event["data"] for event in self.json_lines("events", "--limit", 1000)
+                   if event["type"] == "journal-lost"]
         self.assertGreaterEqual(lost["last"], lost["first"])
         self.assertTrue(os.path.exists(lost["kept_in"]), lost)
         self.assertGreater(self.status()["cluster"]["head"]["epoch"], 1)
