@@ -542,15 +542,17 @@ ScaleInput random_ray_state(Random& random) {
 // Multisets of nodes from the cheapest on; each is tried with all arrangements of the bundles.
 std::optional<double> least_cost(const ScaleInput& input) {
   RayList nodes, bundles = ray_list(input.demands);
+  std::map<std::string, int64_t> opened;  // by type, with those that are there: max_workers counts all
   for (const ScaleNode& node : input.nodes) {
+    ++opened[node.type];
     nodes.push_back(node.available ? ray_dict(*node.available) : ray_dict(input.types.at(node.type).resources));
   }
   for (const ScaleLaunching& one : input.launching) {
+    opened[one.type] += one.count;
     nodes.insert(nodes.end(), static_cast<size_t>(one.count), ray_dict(input.types.at(one.type).resources));
   }
   std::stable_sort(bundles.begin(), bundles.end(), ray_sorts_before);
   int64_t steps = 300'000;
-  std::map<std::string, int> opened;
   double best = std::numeric_limits<double>::infinity();
   const std::function<void(size_t, double)> place = [&](size_t at, double cost) {
     if (--steps < 0 || cost >= best - 1e-9) return;
