@@ -188,7 +188,7 @@ TEST(RemoteUp, PutsWhatIsMissingAndRunsUpThere) {
   EXPECT_EQ(typed.err,
             "[1/5] ubuntu@10.0.0.1 is reached\n"
             "[2/5] 10.0.0.1 has rubato now\n"
-            "[3/5] 1 path of file_mounts: new contents on 10.0.0.1\n"
+            "[3/5] 1 path of file_mounts: new contents on 10.0.0.1 (nothing new to send)\n"
             "[4/5] 2 workers let the head in\n"
             "[5/5] the head, on 10.0.0.1\n");
   EXPECT_EQ(world.files.read(world.folder() + "/token"), "secret\n");
