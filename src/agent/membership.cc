@@ -195,7 +195,8 @@ bool Membership::nobody_elsewhere() const {
   if (static_cast<size_t>(agents) > view.successors.size()) return false;
   const std::vector<std::string> ours = world_.network.addresses();
   return std::ranges::all_of(view.successors, [&](const Successor& agent) {
-    return is_loopback(agent.address) || std::ranges::find(ours, agent.address) != ours.end();
+    return is_loopback(agent.address) || agent.address == world_.machine.hostname ||
+           std::ranges::find(ours, agent.address) != ours.end();
   });
 }
 
