@@ -63,8 +63,7 @@ class Completion(harness.Case):
             self.assertIn("rubato config migrate ", zsh.tab("rubato config mi"))
             self.assertIn("rubato up --no-restart ", zsh.tab("rubato up --no-r"))
             self.assertIn("rubato completion fish ", zsh.tab("rubato completion fi"))
-            listed = zsh.tab("rubato c")
-            self.assertIn("clusters", listed)
+            listed = zsh.listing("rubato c", "clusters")
             self.assertEqual(len(re.findall(r"^config\b", listed, re.M)), 1, listed)
 
 
@@ -103,6 +102,12 @@ class Zsh:
         """What is shown after a Tab; the line is taken back. The prompt may be drawn twice: each answer has its end."""
         self._asked += 1
         return self.tell(f"{line}\t\x15print 'end''-of-{self._asked}'\n", f"end-of-{self._asked}")
+
+    def listing(self, line, word):
+        """The list that a Tab brings, with this word in it. zsh draws none while keys are waiting for it."""
+        shown = self.tell(f"{line}\t", word)
+        self._asked += 1
+        return shown + self.tell(f"\x15print 'end''-of-{self._asked}'\n", f"end-of-{self._asked}")
 
 
 if __name__ == "__main__":

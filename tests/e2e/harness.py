@@ -168,9 +168,9 @@ class Agent:
         """Waits for a generation above `after` with this many workers; its event."""
         return self.wait_for("running", lambda line: line["generation"] > after, world_size=world_size)
 
-    def worker_pids(self, generation):
-        """Waits until this agent's part of the generation is spawned; {rank: pid}."""
-        self.wait_for("spawn", generation=generation)
+    def worker_pids(self, generation, count=1):
+        """Waits until so many workers of this agent's part of the generation are spawned; {rank: pid}."""
+        wait_until(lambda: len(self.events("spawn", generation=generation)) >= count, self.story)
         return {line["rank"]: line["pid"] for line in self.events("spawn", generation=generation)}
 
     def signal(self, number):

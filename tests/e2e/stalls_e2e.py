@@ -59,7 +59,7 @@ class Stalls(harness.Case):
     def test_a_stalled_reader_slows_its_worker_alone(self):
         """Three megabytes that nobody reads for three heartbeats; then somebody does, and nothing is missing."""
         agent = self.flooding("--max-restarts", 0)
-        pids = agent.worker_pids(1)
+        pids = agent.worker_pids(1, 2)
         self.wait_for_ticks(agent, 60)
         self.assertFalse((self.folder / "written").exists(), "the worker did not wait for its reader")
         self.assertIsNone(agent.process.poll(), agent.story())
@@ -89,7 +89,7 @@ class Stalls(harness.Case):
         except BlockingIOError:
             os.set_blocking(writer, True)
         agent = self.flooding("--max-restarts", 1, lines=1, stderr=writer)
-        pids = agent.worker_pids(1)
+        pids = agent.worker_pids(1, 2)
         wait_until(lambda: (self.folder / "pid.0.0").exists(), agent.story)
         os.kill(pids[0], signal.SIGKILL)  # the agent has much to say about it
         agent.running(2, after=1)
