@@ -53,7 +53,11 @@ class Drafter {
       }
     }
     if (style.refine) refine_draft(problem_, draft, start_.packing.nodes.size());
-    if (!style.requests_first) serve_requests(draft);
+    if (!style.requests_first) {
+      serve_requests(draft);
+      // Nodes for requests are free otherwise: what waits may have room there.
+      if (draft.packing.stock.left() > 0) draft.packing.pack(style.pack);
+    }
     draft.requested.resize(draft.packing.nodes.size(), false);
     weigh_draft(problem_, draft);
     return draft;
