@@ -541,6 +541,11 @@ ScaleInput random_ray_state(Random& random) {
 
 // Multisets of nodes from the cheapest on; each is tried with all arrangements of the bundles.
 std::optional<double> least_cost(const ScaleInput& input) {
+  // Unlike Ray, it must not take 2 x 10.1 + 3 x 14.6 for more than 64.
+  const auto fits = [](RayDict room, const RayDict& bundle) {
+    for (auto& [name, amount] : room) amount += 1e-6;
+    return ray_fits(room, bundle);
+  };
   RayList nodes, bundles = ray_list(input.demands);
   std::map<std::string, int64_t> opened;  // by type, with those that are there: max_workers counts all
   for (const ScaleNode& node : input.nodes) {
@@ -562,14 +567,14 @@ std::optional<double> least_cost(const ScaleInput& input) {
     }
     std::set<RayDict> seen;
     for (size_t node = 0; node < nodes.size(); ++node) {
-      if (!ray_fits(nodes[node], bundles[at]) || !seen.insert(nodes[node]).second) continue;
+      if (!fits(nodes[node], bundles[at]) || !seen.insert(nodes[node]).second) continue;
       const RayDict before = nodes[node];
       ray_subtract(nodes[node], bundles[at]);
       place(at + 1, cost);
       nodes[node] = before;
     }
     for (const auto& [name, type] : input.types) {
-      if (opened[name] >= type.max_workers || !ray_fits(ray_dict(type.resources), bundles[at])) continue;
+      if (opened[name] >= type.max_workers || !fits(ray_dict(type.resources), bundles[at])) continue;
       ++opened[name];
       nodes.push_back(ray_dict(type.resources));
       ray_subtract(nodes.back(), bundles[at]);

@@ -166,7 +166,7 @@ def cause_of_end(evidence, plan, generation, workers, following):
     for worker in workers:
         if worker.code not in (None, 0) and worker.ended <= broke + SLACK_S:
             return "its own failure"
-    for node in sorted({worker.node for worker in workers}):
+    for node in sorted({worker.node for worker in workers} | seats_of(evidence, plan["job"], generation)):
         words = hurt_node(evidence, node, begin, broke + SLACK_S)
         if words:
             return words
@@ -178,6 +178,12 @@ def cause_of_end(evidence, plan, generation, workers, following):
     if plan["elastic"] and following is not None and resized(evidence, plan["job"], following):
         return "other size"
     return "stall of the machine" if stalled(evidence, begin, broke) else None
+
+
+def seats_of(evidence, job, generation):
+    """Its nodes, as the journal has them: a worker that was killed as it started has written nothing."""
+    return {seat["node"] for event in evidence.events if event["type"] == "job-placed" and event["job"] == job and
+            event["generation"] == generation for seat in event["seats"]}
 
 
 def resized(evidence, job, generation):

@@ -54,6 +54,12 @@ class Checks(unittest.TestCase):
         self.assert_found("generation 1 succeeded", twice, kills=[kill("head", None, 11.5)])
         self.assert_found("generation 1 succeeded", twice, pauses=[pause("n1", 11.9, 12.9)])
 
+    def test_an_agent_may_be_killed_before_its_worker_has_written_anything(self):
+        placed = {"type": "job-placed", "job": "j", "generation": 1, "seats": [{"node": "n1"}, {"node": "n2"}], "cause": ""}
+        lives = {1: [worker(0, 2, term=11.0)], 2: [worker(0, 2, start=13), worker(1, 2, start=13)]}
+        self.assert_found("without a cause", lives, events=journal(placed))
+        self.assertEqual(self.found(lives, events=journal(placed), kills=[kill("agent", "n2", 10.9)]), [])
+
     def test_a_success_that_the_journal_has_is_final_whoever_dies(self):
         placed = [{"type": "job-placed", "job": "j", "generation": generation, "seats": [{"node": "n1"}], "cause": ""}
                   for generation in (1, 2)]
