@@ -28,7 +28,8 @@ void refine_draft(const ScaleProblem& problem, Draft& draft, size_t first) {
   for (const size_t at : *from) requested.push_back(at == LayoutNode::kNew ? false : draft.requested[at]);
   draft.requested = std::move(requested);
   if (draft.packing.stock.left() == 0) return;
-  for (PackNode& node : draft.packing.nodes) node.fresh = node.fresh && node.picks.empty();  // room beside what is there
+  // So that the room beside what is on a node is filled, too.
+  for (PackNode& node : draft.packing.nodes) node.fresh = node.fresh && node.picks.empty();
   draft.packing.pack(draft.style.pack);
   draft.requested.resize(draft.packing.nodes.size(), false);
 }

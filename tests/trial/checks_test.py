@@ -55,7 +55,8 @@ class Checks(unittest.TestCase):
         self.assert_found("generation 1 succeeded", twice, pauses=[pause("n1", 11.9, 12.9)])
 
     def test_an_agent_may_be_killed_before_its_worker_has_written_anything(self):
-        placed = {"type": "job-placed", "job": "j", "generation": 1, "seats": [{"node": "n1"}, {"node": "n2"}], "cause": ""}
+        seats = [{"node": "n1"}, {"node": "n2"}]
+        placed = {"type": "job-placed", "job": "j", "generation": 1, "seats": seats, "cause": ""}
         lives = {1: [worker(0, 2, term=11.0)], 2: [worker(0, 2, start=13), worker(1, 2, start=13)]}
         self.assert_found("without a cause", lives, events=journal(placed))
         self.assertEqual(self.found(lives, events=journal(placed), kills=[kill("agent", "n2", 10.9)]), [])
