@@ -266,7 +266,7 @@ std::unique_ptr<HttpServer> open_api_file(DaemonWorld& daemon, const std::string
 
 Task<void> serve_api(HttpServer& server, head::Api& api) {
   HttpHandler handler = [&api](ServerRequest request) { return api.handle(std::move(request)); };
-  HttpAdmit admit = [&api](const ServerRequest& head) { return api.admit(head); };
+  HttpAdmit admit = [&api](const ServerRequest& head) { return api.admit_headers(head); };
   co_await server.serve(std::move(handler), std::move(admit));
 }
 

@@ -11,6 +11,7 @@
 #include "head/documents.h"
 #include "model/limits.h"
 #include "policy/explain.h"
+#include "reconcile/admit.h"
 #include "reconcile/nodes.h"
 #include "world/http_reply.h"
 
@@ -26,8 +27,6 @@ constexpr size_t kEventsDefault = 100;
 constexpr size_t kEventsMax = 5000;
 constexpr size_t kJobEventsShown = 20;
 constexpr uint64_t kJobEventsSearched = 2000;
-constexpr size_t kNodeMax = 20'000;
-constexpr size_t kQueuedMax = 100'000;
 
 ServerReply reply(const json& document, int status = 200) {
   ServerReply out;
@@ -162,18 +161,18 @@ bool Api::authorized(const ServerRequest& request) const {
   return given && constant_time_equal(*given, token_);
 }
 
-Task<void> Api::commit(std::vector<cluster::Event> events) {
-  for (const cluster::Event& event : events) {
-    const size_t bytes = cluster::encode(controller_.now(), event).size();
-    if (bytes <= record_bytes_max_) continue;
-    throw Error(ErrorCode::kUsage,
-                fmt::format("the journal takes {} bytes at once, and this has {}", record_bytes_max_, bytes), "",
-                "ask for less, or put the data into a file of the working directory");
-  }
-  co_await controller_.submit(std::move(events));
+Task<JobId> Api::admit(reconcile::Request request) {
+  const State& state = *co_await controller_.settled();
+  reconcile::AdmitLimits limits;
+  limits.record_bytes_max = record_bytes_max_;
+  reconcile::Admitted admitted = reconcile::admit_or_throw(state, request, controller_.now(), limits);
+  // What a repetition repeats may be on its way to the journal: it is answered when that is durable.
+  const bool on_its_way = !admitted.job.value.empty() && !state.jobs.contains(admitted.job);
+  if (!admitted.events.empty() || on_its_way) co_await controller_.submit(std::move(admitted.events));
+  co_return std::move(admitted.job);
 }
 
-HttpAdmission Api::admit(const ServerRequest& head) const {
+HttpAdmission Api::admit_headers(const ServerRequest& head) const {
   HttpAdmission admission;
   admission.authenticated = authorized(head);
   admission.body_bytes_max = kPlainBodyMax;
@@ -248,14 +247,12 @@ Task<ServerReply> Api::configure(Call call) {
   const std::string file = field<std::string>(body, "file", "cluster.yaml");
   const ClusterSpec spec = read_cluster_spec(text, file, field<std::string>(body, "files_hash", ""));
   const State& state = *co_await controller_.settled();
-  if (state.spec && state.spec->name != spec.name) {
-    throw Error(ErrorCode::kConflict,
-                fmt::format("this cluster is '{}', the file is for '{}'", state.spec->name, spec.name));
-  }
-  if (state.spec && state.spec->isolation != spec.isolation && !state.nodes.empty()) {
-    throw Error(ErrorCode::kConflict, "the isolation of a cluster cannot change while it has nodes", "",
-                "rubato down, then rubato up");
-  }
+  reconcile::ConfigureCluster request;
+  request.spec = spec;
+  request.text = text;
+  request.no_restart = field<bool>(body, "no_restart", false);
+  request.restart = field<bool>(body, "restart", false);
+  (void)reconcile::admit_or_throw(state, request, controller_.now());
   json changes = json::array();
   for (const reconcile::PlannedChange& change : reconcile::plan_changes(state, spec)) {
     changes.push_back(
@@ -263,25 +260,16 @@ Task<ServerReply> Api::configure(Call call) {
   }
   if (changes.empty() && state.spec && state.spec_text != text && !state.shutting_down)
     changes.push_back({{"action", "text"}, {"node_type", ""}, {"count", 0}, {"why", "no node and no limit changes"}});
-  int wanted = spec.head_type.empty() ? 0 : 1;
-  for (const auto& [name, type] : spec.types) wanted += type.min_workers;
-  if (wanted > static_cast<int>(kNodeMax))
-    throw Error(ErrorCode::kUsage, fmt::format("{} nodes are more than a head can lead", wanted));
-  const bool restart = field<bool>(body, "restart", false);
-  const bool same = state.spec && *state.spec == spec && state.spec_text == text;
-  const bool unchanged = same && !state.shutting_down && !restart;
-  if (field<bool>(body, "apply", true) && !unchanged) {
-    std::vector<cluster::Event> events;
-    events.emplace_back(cluster::ClusterConfigured{spec, text, field<bool>(body, "no_restart", false), restart});
-    co_await commit(std::move(events));
+  if (field<bool>(body, "apply", true)) {
+    reconcile::Request change = std::move(request);
+    co_await admit(std::move(change));
   }
-  co_return reply({{"changes", std::move(changes)}, {"wanted_nodes", wanted}});
+  co_return reply({{"changes", std::move(changes)}, {"wanted_nodes", reconcile::nodes_wanted(spec)}});
 }
 
 Task<ServerReply> Api::shutdown(Call) {
-  std::vector<cluster::Event> events;
-  events.emplace_back(cluster::ShutdownRequested{});
-  co_await commit(std::move(events));
+  reconcile::Request request = reconcile::ShutDown{};
+  co_await admit(std::move(request));
   co_return reply(json::object(), 202);
 }
 
@@ -300,15 +288,8 @@ Task<ServerReply> Api::node(Call call) {
 }
 
 Task<ServerReply> Api::drain_node(Call call) {
-  const State& state = *co_await controller_.settled();
-  const cluster::Node& node = find_node(state, call.parts["id"]);
-  std::vector<cluster::Event> events;
-  if (node.phase == cluster::NodePhase::kUp) {
-    events.emplace_back(cluster::NodeDraining{node.id, "a person asked for it"});
-  } else if (node.phase == cluster::NodePhase::kRequested || node.phase == cluster::NodePhase::kStarting) {
-    events.emplace_back(cluster::NodeRemoving{node.id, "a person asked for it"});
-  }
-  if (!events.empty()) co_await commit(std::move(events));
+  reconcile::Request request = reconcile::DrainNode{NodeId{call.parts["id"]}, "a person asked for it"};
+  co_await admit(std::move(request));
   co_return reply(json::object(), 202);
 }
 
@@ -356,34 +337,16 @@ Task<ServerReply> Api::put_package(Call call) {
 
 Task<ServerReply> Api::accept_job(JobSpec spec, std::string request_id, std::string rerun_of) {
   const State& state = *co_await controller_.settled();
-  if (state.shutting_down)
-    throw Error(ErrorCode::kConflict, "the cluster is shutting down", "", "start it again with: rubato up");
-  if (!spec.package.empty() && !controller_.packages().progress(spec.package).complete) {
-    throw Error(ErrorCode::kConflict, "the job's package is not here (yet)", "", "upload it first");
-  }
-  if (state.queued.size() >= kQueuedMax)
-    throw Error(ErrorCode::kUnavailable, fmt::format("the queue is full ({} jobs)", state.queued.size()));
-  JobId id;
-  const auto known = state.requests.find(request_id);
-  const std::optional<JobId> pending = request_id.empty() ? std::nullopt : controller_.pending_request(request_id);
-  if (!request_id.empty() && known != state.requests.end()) {
-    id = known->second;
-  } else if (pending) {
-    id = *pending;
-    std::vector<cluster::Event> nothing;  // but its turn
-    co_await commit(std::move(nothing));
-  } else {
-    do id.value = "j-" + world_.random.hex(8);
-    while (state.jobs.contains(id));
-    cluster::JobSubmitted submitted;
-    submitted.job = id;
-    submitted.spec = std::move(spec);
-    submitted.request_id = std::move(request_id);
-    submitted.rerun_of = std::move(rerun_of);
-    std::vector<cluster::Event> events;
-    events.emplace_back(std::move(submitted));
-    co_await commit(std::move(events));
-  }
+  reconcile::SubmitJob submit;
+  submit.package_is_here = spec.package.empty() || controller_.packages().progress(spec.package).complete;
+  submit.spec = std::move(spec);
+  do submit.id.value = "j-" + world_.random.hex(8);
+  while (state.jobs.contains(submit.id));
+  if (!request_id.empty()) submit.pending = controller_.pending_request(request_id);
+  submit.request_id = std::move(request_id);
+  submit.rerun_of = std::move(rerun_of);
+  reconcile::Request request = std::move(submit);
+  const JobId id = co_await admit(std::move(request));
   const cluster::Job& job = cluster::find_job(state, id.value);
   json document = job_document(state, job);
   if (const auto never = policy::why_never(state, job.spec)) document["never_fits"] = reasons_document(*never);
@@ -434,13 +397,9 @@ Task<ServerReply> Api::job(Call call) {
 
 Task<ServerReply> Api::stop(Call call) {
   const State& state = *co_await controller_.settled();
-  const cluster::Job& job = cluster::find_job(state, call.parts["ref"]);
-  const JobId id = job.id;
-  if (!cluster::ended(job.phase) && job.phase != cluster::JobPhase::kStopping) {
-    std::vector<cluster::Event> events;
-    events.emplace_back(cluster::JobStopping{id, false, "a person asked for it"});
-    co_await commit(std::move(events));
-  }
+  const JobId id = cluster::find_job(state, call.parts["ref"]).id;
+  reconcile::Request request = reconcile::StopJob{id, "a person asked for it"};
+  co_await admit(std::move(request));
   co_return reply(job_document(state, cluster::find_job(state, id.value)), 202);
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/metrics.h"
 #include "head/controller.h"
+#include "reconcile/admit.h"
 #include "world/http_server.h"
 
 namespace rubato::head {
@@ -20,7 +21,7 @@ class Api {
   Task<ServerReply> handle(ServerRequest request);
 
   // Whether it shows the token, and how much it may say.
-  HttpAdmission admit(const ServerRequest& head) const;
+  HttpAdmission admit_headers(const ServerRequest& head) const;
 
   // "GET /api/v1/jobs/{ref}", for the test of the documentation.
   static std::vector<std::string> route_names();
@@ -70,8 +71,9 @@ class Api {
   // A document that may be long, made beside the loop; `make` owns what it touches.
   using MakeDocument = std::function<nlohmann::json(const cluster::State& state)>;
   Task<ServerReply> reply_from_state(MakeDocument make, int status = 200);
-  // Controller::submit, but for what the journal could not take: that is refused with a usage Error.
-  Task<void> commit(std::vector<cluster::Event> events);
+  // Through the front door, and into the journal: durable when it returns. Throws the refusal. Returns the job, if it
+  // is about one.
+  Task<JobId> admit(reconcile::Request request);
   bool authorized(const ServerRequest& request) const;
 
   World& world_;

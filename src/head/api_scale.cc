@@ -8,6 +8,7 @@
 #include "head/documents.h"
 #include "head/scale_documents.h"
 #include "model/limits.h"
+#include "reconcile/admit.h"
 
 namespace rubato::head {
 
@@ -55,14 +56,8 @@ std::vector<cluster::Bundle> read_bundles(const std::string& body) {
 }  // namespace
 
 Task<ServerReply> Api::request_resources(Call call) {
-  cluster::ResourcesRequested requested;
-  requested.bundles = read_bundles(call.request.body);
-  const State& state = *co_await controller_.settled();
-  if (state.shutting_down)
-    throw Error(ErrorCode::kConflict, "the cluster is shutting down", "", "start it again with: rubato up");
-  std::vector<cluster::Event> events;
-  events.emplace_back(std::move(requested));
-  co_await commit(std::move(events));
+  reconcile::Request request = reconcile::RequestResources{read_bundles(call.request.body)};
+  co_await admit(std::move(request));
   MakeDocument make = [now = controller_.now()](const State& durable) { return autoscaler_document(durable, now); };
   co_return co_await reply_from_state(std::move(make), 202);
 }

@@ -33,6 +33,8 @@ inline constexpr size_t kJobBytesMax = size_t{1024} * 1024;  // of both; Linux t
 inline constexpr size_t kNodeTypesMax = 2000;                // of one cluster
 inline constexpr size_t kFindingsMax = 500;                  // that are listed about one file
 inline constexpr size_t kRequestIdBytesMax = 128;
+inline constexpr size_t kQueuedJobsMax = 100'000;
+inline constexpr int64_t kNodesLedMax = 20'000;  // that a file may ask for at once; what a head can lead
 
 // ---- What an agent may say of itself. ----
 inline constexpr size_t kAgentTextMax = 4096;                  // of a name or a reason

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "head/controller.h"
+#include "reconcile/admit.h"
 #include "node/delivery.h"
 #include "node/last_lines.h"
 #include "node/node_agent.h"
@@ -280,7 +281,10 @@ class ClusterSim {
     const std::string current = state().spec_text;
     if (current != text && pressed_text_ != std::pair(state().epoch, text)) {
       pressed_text_ = {state().epoch, text};
-      tell(cluster::ClusterConfigured{read_cluster_spec(text, "sim.yaml"), text});
+      reconcile::ConfigureCluster configure;
+      configure.spec = read_cluster_spec(text, "sim.yaml");
+      configure.text = text;
+      ask(configure);
     }
     for (Wish& wish : wishes) {
       if (wish.job) continue;
@@ -289,13 +293,20 @@ class ClusterSim {
         if (state().offset <= journal.end()) wish.job = known->second;
         continue;
       }
-      if (controller_->pending_request(wish.request_id)) continue;
-      cluster::JobSubmitted submitted;
-      submitted.job = JobId{"j-" + sim.simulator.random().hex(8)};
-      submitted.spec = wish.spec;
-      submitted.request_id = wish.request_id;
-      tell(std::move(submitted));
+      reconcile::SubmitJob submit;
+      submit.pending = controller_->pending_request(wish.request_id);
+      if (submit.pending) continue;
+      submit.id = JobId{"j-" + sim.simulator.random().hex(8)};
+      submit.spec = wish.spec;
+      submit.request_id = wish.request_id;
+      ask(submit);
     }
+  }
+
+  void ask(const reconcile::Request& request) {
+    reconcile::Admission admission = reconcile::admit(state(), request, controller_->now());
+    reconcile::Admitted* const admitted = std::get_if<reconcile::Admitted>(&admission);
+    for (size_t at = 0; admitted && at < admitted->events.size(); ++at) tell(std::move(admitted->events[at]));
   }
 
   // After every event: no rank of a job runs twice in one generation, and two generations of a job never run at once

@@ -163,12 +163,13 @@ void Run::say(size_t number) {
     pending_.erase(number);
     return;
   }
-  if (!head_up() || controller_->state().requests.contains(request) || controller_->pending_request(request)) return;
-  cluster::JobSubmitted submitted;
-  submitted.job = id_of(number);
-  submitted.spec = jobs_[number].spec;
-  submitted.request_id = request;
-  controller_->submit_later(std::move(submitted));
+  if (!head_up()) return;
+  reconcile::SubmitJob submit;
+  submit.id = id_of(number);
+  submit.spec = jobs_[number].spec;
+  submit.request_id = request;
+  submit.pending = controller_->pending_request(request);
+  ask(submit);
 }
 
 // Again to each new head, until one has done it.
@@ -182,7 +183,7 @@ void Run::say_stops() {
   for (auto& [id, told] : stops_) {
     if (told == controller_->state().epoch || !controller_->state().jobs.contains(id)) continue;
     told = controller_->state().epoch;
-    controller_->submit_later(cluster::JobStopping{id, false, "stopped by its owner"});
+    ask(reconcile::StopJob{id, "stopped by its owner"});
   }
 }
 
@@ -199,7 +200,18 @@ void Run::say_file() {
   if (said_text_ == now) return;
   said_text_ = now;
   // Under a name of its own: the run must not depend on where the scenario lies.
-  controller_->submit_later(cluster::ClusterConfigured{read_cluster_spec(text_, "cluster.yaml"), text_});
+  reconcile::ConfigureCluster configure;
+  configure.spec = read_cluster_spec(text_, "cluster.yaml");
+  configure.text = text_;
+  ask(configure);
+}
+
+// Through the front door, as the API does. Who is refused asks again later, as people do.
+void Run::ask(const reconcile::Request& request) {
+  reconcile::Admission admission = reconcile::admit(controller_->state(), request, controller_->now());
+  reconcile::Admitted* const admitted = std::get_if<reconcile::Admitted>(&admission);
+  if (!admitted) return;
+  for (cluster::Event& event : admitted->events) controller_->submit_later(std::move(event));
 }
 
 void Run::every(Duration span, std::function<void()> call) {

@@ -11,6 +11,7 @@
 
 #include "core/metrics.h"
 #include "head/controller.h"
+#include "reconcile/admit.h"
 #include "sim/journal.h"
 #include "sim/simulation.h"
 #include "simulate/agents.h"
@@ -65,6 +66,7 @@ class Run {
   JobId id_of(size_t number) const;
   void say_file();
   void say_stops();
+  void ask(const reconcile::Request& request);
 
   void every(Duration span, std::function<void()> call);
   sim::WorkerModel worker_model(const SpawnSpec& spec, const sim::WorkerRecord& worker);
