@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/scope.h"
+#include "core/while_listening.h"
 
 namespace rubato {
 namespace {
@@ -83,6 +84,39 @@ TEST(ListeningClock, RemembersOnlyStallsThatMayHaveEndedConnections) {
   ASSERT_TRUE(ended);
   EXPECT_EQ(*ended, listening.at(Instant{} + 10s));
   EXPECT_EQ(listening.stalled(Instant{} + 12s), ended);
+}
+
+Task<int> answer_at(Loop& loop, Instant when) {
+  co_await Sleep(loop, when);
+  co_return 42;
+}
+
+Task<void> call(Loop& loop, Instant answered, std::optional<std::optional<int>>& result) {
+  result = co_await while_listening(loop, 10s, answer_at(loop, answered));
+}
+
+TEST(WhileListening, AStallOfOurOwnEndsNoCall) {
+  StoppableLoop loop;
+  std::optional<std::optional<int>> result;
+  Scope scope(loop);
+  scope.spawn(call(loop, loop.now() + 25s, result));
+  loop.advance(1s);
+  loop.stop_for(20s);
+  EXPECT_FALSE(result) << "it was not listened to for ten seconds";
+  loop.advance(5s);
+  EXPECT_EQ(result, std::optional<int>(42));
+}
+
+TEST(WhileListening, ACallThatTakesTooLongIsGivenUp) {
+  StoppableLoop loop;
+  std::optional<std::optional<int>> result;
+  Scope scope(loop);
+  scope.spawn(call(loop, loop.now() + 25s, result));
+  loop.advance(9s);
+  EXPECT_FALSE(result);
+  loop.advance(2s);
+  ASSERT_TRUE(result);
+  EXPECT_FALSE(*result);
 }
 
 }  // namespace

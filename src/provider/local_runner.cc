@@ -1,7 +1,7 @@
 #include "provider/local_runner.h"
 
 #include "core/error.h"
-#include "core/scope.h"
+#include "core/while_listening.h"
 #include "provider/shell_stream.h"
 #include "provider/sync.h"
 
@@ -17,9 +17,9 @@ Task<CommandResult> LocalRunner::run(Command command) {
   spec.out_file = std::move(command.out_file);
   spec.out_max = command.out_max;
   spec.on_line = std::move(command.on_line);
-  const Instant deadline = world_.clock.now() + command.timeout;
   Task<HereResult> running = run_here(world_, settings_, std::move(spec));
-  std::optional<HereResult> result = co_await with_deadline(world_.clock.loop(), deadline, std::move(running));
+  std::optional<HereResult> result =
+      co_await while_listening(world_.clock.loop(), command.timeout, std::move(running));
   if (!result) throw too_late(describe(), command);
   co_return std::move(result->command);
 }

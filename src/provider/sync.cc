@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/listening_clock.h"
 #include "core/scope.h"
 #include "core/text.h"
 #include "provider/sync_tree.h"
@@ -92,7 +93,11 @@ class Sync {
         runner_(runner),
         route_(std::move(route)),
         options_(std::move(options)),
-        deadline_(world.clock.now() + options_.timeout) {}
+        listening_(world.clock.now()),
+        deadline_(world.clock.now() + options_.timeout),
+        scope_(world.clock.loop()) {
+    scope_.spawn(keep_listening(world.clock.loop(), listening_));
+  }
 
   Task<void> up(std::string local, std::string remote);
   Task<void> down(std::string remote, std::string local);
@@ -112,7 +117,7 @@ class Sync {
   bool take_sent(std::string_view line);
   void report_pack(const std::string& pack, uint64_t files);
   std::string far_name(const std::string& path) const;
-  Duration left() const { return std::max<Duration>(1s, deadline_ - world_.clock.now()); }
+  Duration left() const { return std::max<Duration>(1s, deadline_ - listening_.at(world_.clock.now())); }
   bool by_rsync(const Far& far) const { return far.rsync && (route_.rsync_here || !route_.rsync_host.empty()); }
 
   World& world_;
@@ -120,8 +125,10 @@ class Sync {
   CommandRunner& runner_;
   const SyncRoute route_;
   const SyncOptions options_;
-  const Instant deadline_;
+  ListeningClock listening_;
+  const Instant deadline_;  // in listening time: all of it together
   SyncSent sent_;
+  Scope scope_;
 };
 
 // "rubato-sent >f+++++++++ 1234": rsync's word for what it did to an entry, and the entry's size.
@@ -163,7 +170,7 @@ Task<CommandResult> Sync::far_run(Command command, std::string what) {
 
 Task<HereResult> Sync::here(HereSpec spec) {
   Task<HereResult> running = run_here(world_, settings_, std::move(spec));
-  std::optional<HereResult> result = co_await with_deadline(world_.clock.loop(), deadline_, std::move(running));
+  std::optional<HereResult> result = co_await within(world_.clock.loop(), listening_, left(), std::move(running));
   if (!result) {
     throw Error(ErrorCode::kUnavailable,
                 fmt::format("moving files to or from {} did not end within {}", runner_.describe(),
