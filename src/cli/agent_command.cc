@@ -128,7 +128,7 @@ Task<int> run_agent(DaemonWorld& daemon, std::string dir) {
   try {
     settings.python = os::find_python("", daemon.environment);
     settings.old_torch = is_old_torch(os::installed_torch(settings.python, daemon.environment));
-    add_training_library(daemon.world.files, dir, settings.python, settings.environment);
+    add_training_library(daemon.world.files, dir, settings.python, settings.environment, daemon.log);
   } catch (const Error& error) {
     // Jobs may bring their own, or need none.
     daemon.log.warning("no Python here", {{"error", error.message}});

@@ -15,12 +15,12 @@ std::string unpack(Files& files, const std::string& folder) {
   const std::string target = folder + "/python-" + embedded::kLibraryHash;
   if (files.exists(target)) return target;
   const std::string draft = archive::make_draft(files, target);
-  for (size_t i = 0; i < embedded::kLibrarySize; ++i) {
-    const std::string path = draft + "/" + embedded::kLibrary[i].path;
-    files.make_folders(parent_of(path));
-    files.open_append(path)->append(embedded::kLibrary[i].text);
-  }
   try {
+    for (size_t i = 0; i < embedded::kLibrarySize; ++i) {
+      const std::string path = draft + "/" + embedded::kLibrary[i].path;
+      files.make_folders(parent_of(path));
+      files.open_append(path)->append(embedded::kLibrary[i].text);
+    }
     files.rename(draft, target);
   } catch (const Error& error) {
     files.remove_tree(draft);
@@ -38,14 +38,16 @@ void append_path(agent::Environment& workers, const std::string& folder) {
 }  // namespace
 
 void add_training_library(Files& files, const std::string& folder, const std::string& python,
-                          agent::Environment& workers) {
+                          agent::Environment& workers, const Log& log) {
   const bool has_adaptdl = os::has_package("adaptdl", python, workers);
   try {
     const std::string library = unpack(files, folder);
     append_path(workers, library);
     if (!has_adaptdl) append_path(workers, library + "/adaptdl");
-  } catch (const Error&) {
+  } catch (const Error& error) {
     // A full or read-only disk must not keep a script from running that never asks for the library.
+    log.warning("the training library cannot be unpacked: workers go without it",
+                {{"folder", folder}, {"error", error.message}});
   }
 }
 

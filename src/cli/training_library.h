@@ -5,6 +5,7 @@
 #include <string>
 
 #include "agent/worker_env.h"
+#include "core/log.h"
 #include "world/files.h"
 
 namespace rubato::embedded {
@@ -23,8 +24,9 @@ namespace rubato::cli {
 
 // Unpacks the library below `folder` (the node's own: it goes with the node), unless it is there, and appends it to the
 // workers' PYTHONPATH: what the user has there comes first. AdaptDL's names (`import adaptdl`) are added only where
-// `python` finds no such package. Where the folder cannot be written, workers go without: most need no library.
+// `python` finds no such package. Where the folder cannot be written, workers go without, and the log says why: most
+// need no library.
 void add_training_library(Files& files, const std::string& folder, const std::string& python,
-                          agent::Environment& workers);
+                          agent::Environment& workers, const Log& log);
 
 }  // namespace rubato::cli
