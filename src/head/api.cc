@@ -218,6 +218,17 @@ Task<ServerReply> Api::reply_from_state(MakeDocument make, int status) {
   co_return std::move(*made);
 }
 
+// A file of a mebibyte takes longer than a turn may.
+Task<ClusterSpec> Api::parse_spec(std::string text, std::string file, std::string files_hash) {
+  const auto spec = std::make_shared<ClusterSpec>();
+  std::function<void()> work = [spec, text = std::move(text), file = std::move(file),
+                                files_hash = std::move(files_hash)] {
+    *spec = read_cluster_spec(text, file, files_hash);
+  };
+  co_await run_beside(controller_.settings().offload, std::move(work));
+  co_return std::move(*spec);
+}
+
 Task<ServerReply> Api::healthz(Call) { co_return reply({{"ok", true}}); }
 
 Task<ServerReply> Api::show_metrics(Call) {
@@ -245,7 +256,7 @@ Task<ServerReply> Api::configure(Call call) {
   const json body = parse_body(call.request);
   const std::string text = field<std::string>(body, "text", "");
   const std::string file = field<std::string>(body, "file", "cluster.yaml");
-  const ClusterSpec spec = read_cluster_spec(text, file, field<std::string>(body, "files_hash", ""));
+  const ClusterSpec spec = co_await parse_spec(text, file, field<std::string>(body, "files_hash", ""));
   const State& state = *co_await controller_.settled();
   reconcile::ConfigureCluster request;
   request.spec = spec;
@@ -452,14 +463,16 @@ Task<ServerReply> Api::events(Call call) {
 Task<ServerReply> Api::replay(Call call) {
   const std::optional<WallTime> until = time(call.request, "until");
   const std::optional<uint64_t> offset = number(call.request, "offset");
-  const std::shared_ptr<State> state = co_await controller_.history().replay(until, offset);
+  std::shared_ptr<State> state = co_await controller_.history().replay(until, offset);
   const uint64_t last = state->offset;
   const auto recent = std::make_shared<std::vector<cluster::Record>>();
   *recent = co_await controller_.history().records(last > kEventsShown ? last - kEventsShown : 0,
                                                    std::min<size_t>(kEventsShown, last));
   const auto made = std::make_shared<ServerReply>();
-  std::function<void()> work = [state, recent, made, until] {
-    *made = reply(status_document(*state, *recent, until.value_or(state->time)));
+  const auto holder = std::make_shared<std::shared_ptr<State>>(std::move(state));
+  std::function<void()> work = [holder, recent, made, until] {
+    *made = reply(status_document(**holder, *recent, until.value_or((*holder)->time)));
+    holder->reset();  // here, not on the loop
   };
   co_await run_beside(controller_.settings().offload, std::move(work));
   co_return std::move(*made);

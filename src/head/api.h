@@ -68,6 +68,7 @@ class Api {
   Task<ServerReply> replay(Call call);
 
   Task<ServerReply> accept_job(JobSpec spec, std::string request_id, std::string rerun_of);
+  Task<ClusterSpec> parse_spec(std::string text, std::string file, std::string files_hash);
   // A document that may be long, made beside the loop; `make` owns what it touches.
   using MakeDocument = std::function<nlohmann::json(const cluster::State& state)>;
   Task<ServerReply> reply_from_state(MakeDocument make, int status = 200);

@@ -92,7 +92,7 @@ Task<ServerReply> Api::plan(Call call) {
   if (!body.is_object() || !body.value("text", json()).is_string())
     throw Error(ErrorCode::kUsage, "the request's body is not {\"text\": CLUSTER FILE, \"file\": NAME}");
   const std::string file = body.value("file", json()).is_string() ? body["file"].get<std::string>() : "cluster.yaml";
-  ClusterSpec spec = read_cluster_spec(body["text"].get<std::string>(), file);
+  ClusterSpec spec = co_await parse_spec(body["text"].get<std::string>(), file, "");
   MakeDocument make = [spec = std::move(spec), now = controller_.now()](const State& state) {
     return plan_document(state, spec, now);
   };

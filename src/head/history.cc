@@ -89,7 +89,7 @@ Task<std::shared_ptr<State>> History::replay(std::optional<WallTime> time, std::
   auto state = std::make_shared<State>();
   while (true) {
     const std::optional<JournalSnapshot> snapshot = co_await journal_.snapshot(bound);
-    state = std::make_shared<State>();
+    co_await free_beside(offload_, std::exchange(state, std::make_shared<State>()));
     if (snapshot) state = co_await decode_snapshot(snapshot->bytes);
     if (!snapshot || !time || state->time <= *time) break;
     bound = snapshot->offset - 1;

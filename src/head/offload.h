@@ -27,6 +27,14 @@ inline Task<void> run_beside(const Offload& offload, std::function<void()> work)
   co_await std::move(beside);
 }
 
+// Frees what may be large: a state of 50,000 jobs takes longer than a turn may.
+template <class T>
+Task<void> free_beside(const Offload& offload, std::shared_ptr<T> value) {
+  const auto holder = std::make_shared<std::shared_ptr<T>>(std::move(value));
+  std::function<void()> work = [holder] { holder->reset(); };
+  co_await run_beside(offload, std::move(work));
+}
+
 // Work beside the loop, one piece at a time for each key. It comes to its end though whoever asked for it is gone: the
 // next one who asks, on another connection, must find it done.
 template <class Key>
