@@ -18,8 +18,7 @@ Task<CommandResult> LocalRunner::run(Command command) {
   spec.out_max = command.out_max;
   spec.on_line = std::move(command.on_line);
   Task<HereResult> running = run_here(world_, settings_, std::move(spec));
-  std::optional<HereResult> result =
-      co_await while_listening(world_.clock.loop(), command.timeout, std::move(running));
+  std::optional<HereResult> result = co_await while_listening(world_.clock.loop(), command.timeout, std::move(running));
   if (!result) throw too_late(describe(), command);
   co_return std::move(result->command);
 }
