@@ -25,6 +25,21 @@ OutputTarget plan_stream(const LaunchSpec& spec, int local_rank, const std::stri
   return {OutputTarget::Kind::kInherit, ""};
 }
 
+// The first bytes of a UTF-8 character at the end of a text, if there is more of it to come: taken off.
+std::string cut_off_part(std::string& text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
+    const unsigned char c = byte(text.size() - back);
+    if ((c & 0xc0) == 0x80) continue;
+    const size_t length = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
+    if (length <= back) return "";
+    std::string part = text.substr(text.size() - back);
+    text.resize(text.size() - back);
+    return part;
+  }
+  return "";
+}
+
 }  // namespace
 
 OutputPlan plan_output(const LaunchSpec& spec, int local_rank, const std::string& folder) {
@@ -39,8 +54,9 @@ std::vector<LineSplitter::Line> LineSplitter::take(std::string_view bytes) {
       const size_t room = kLineMax - rest_.size();
       rest_ += piece.substr(0, room);
       taken_ += room;
-      lines.push_back({std::exchange(rest_, {}), taken_});
       piece.remove_prefix(room);
+      std::string begun = cut_off_part(rest_);
+      lines.push_back({std::exchange(rest_, begun), taken_ - begun.size(), true});
     }
     rest_ += piece;
     taken_ += piece.size();
@@ -59,9 +75,9 @@ std::vector<LineSplitter::Line> LineSplitter::flush() {
   return {{std::exchange(rest_, {}), taken_}};
 }
 
-std::string without_return(std::string line) {
-  if (line.ends_with('\r')) line.pop_back();
-  return line;
+std::string without_return(LineSplitter::Line line) {
+  if (!line.continues && line.text.ends_with('\r')) line.text.pop_back();
+  return std::move(line.text);
 }
 
 Task<void> take_lines(Loop& loop, Process& process, int rank, LineSink sink, LineGate gate) {
@@ -73,7 +89,9 @@ Task<void> take_lines(Loop& loop, Process& process, int rank, LineSink sink, Lin
   const auto give = [&](bool is_stderr, std::vector<LineSplitter::Line> lines) {
     const uint64_t kept = (is_stderr ? err : out).end;
     for (LineSplitter::Line& line : lines) {
-      sink(rank, is_stderr, without_return(std::move(line.text)), std::min(line.end, kept));
+      line.end = std::min(line.end, kept);
+      line.text = without_return(line);
+      sink(rank, is_stderr, std::move(line));
     }
   };
   Turns turns(loop);

@@ -20,13 +20,14 @@ struct OutputPlan {
 };
 OutputPlan plan_output(const LaunchSpec& spec, int local_rank, const std::string& folder);
 
-// Cuts what comes in pieces into lines, without their ends. One longer than kLineMax is cut.
+// Cuts what comes in pieces into lines, without their ends. One longer than kLineMax is cut, between two characters.
 class LineSplitter {
  public:
   static constexpr size_t kLineMax = 64 * 1024;
   struct Line {
     std::string text;
-    uint64_t end = 0;  // how many bytes of the stream were taken with it, its line end among them
+    uint64_t end = 0;        // how many bytes of the stream were taken with it, its line end among them
+    bool continues = false;  // it was cut: the next one goes on with it
   };
   std::vector<Line> take(std::string_view bytes);
   std::vector<Line> flush();  // the last line, if it has no end
@@ -36,8 +37,8 @@ class LineSplitter {
   uint64_t taken_ = 0;
 };
 
-// `end`: behind the line, in the file that keeps the worker's output (OutputTarget); 0 when none does.
-using LineSink = std::function<void(int rank, bool is_stderr, std::string line, uint64_t end)>;
+// The line's `end` is in the file that keeps the worker's output (OutputTarget); 0 when none does.
+using LineSink = std::function<void(int rank, bool is_stderr, LineSplitter::Line line)>;
 
 // Closed: what comes is not taken for now, and whoever prints waits, as with a pipe.
 struct LineGate {
@@ -46,7 +47,7 @@ struct LineGate {
 };
 
 // As people see it: "\r\n" ends a line too.
-std::string without_return(std::string line);
+std::string without_return(LineSplitter::Line line);
 
 // Gives a worker's lines to the sink as they come and the gate lets them; those of one that has ended go through. Ends
 // when the pipes do.

@@ -86,9 +86,10 @@ Task<int> take(sim::SimProgram& program, Chunks chunks, std::vector<std::string>
   FakeProcess process(program.loop());
   for (const OutputChunk& chunk : chunks) process.output().push(chunk);
   process.output().close();
-  LineSink sink = [&lines](int rank, bool is_stderr, std::string line, uint64_t end) {
-    lines.push_back(std::to_string(rank) + (is_stderr ? "e:" : "o:") + line);
-    if (end > 0) lines.back() += "@" + std::to_string(end);
+  LineSink sink = [&lines](int rank, bool is_stderr, LineSplitter::Line line) {
+    lines.push_back(std::to_string(rank) + (is_stderr ? "e:" : "o:") + line.text);
+    if (line.end > 0) lines.back() += "@" + std::to_string(line.end);
+    if (line.continues) lines.back() += "+";
   };
   LineGate gate;
   co_await take_lines(program.loop(), process, 3, std::move(sink), std::move(gate));
@@ -114,7 +115,7 @@ TEST(TakeLines, SaysWhereALineEnds) {
   const Chunks chunks{{false, "one\r\ntw", 7}, {true, "e\n", 2}, {false, "o\nrest", 13}};
   EXPECT_EQ(taken(chunks), (std::vector<std::string>{"3o:one@5", "3e:e@2", "3o:two@9", "3o:rest@13"}));
   const Chunks long_one{{false, std::string(LineSplitter::kLineMax + 5, 'x') + "\ny\n", LineSplitter::kLineMax + 8}};
-  EXPECT_EQ(taken(long_one)[0].substr(LineSplitter::kLineMax), "xxx@65536");
+  EXPECT_EQ(taken(long_one)[0].substr(LineSplitter::kLineMax), "xxx@65536+");
   EXPECT_EQ(taken(long_one)[1], "3o:xxxxx@65542");
   EXPECT_EQ(taken(long_one)[2], "3o:y@65544");
 }
@@ -126,7 +127,37 @@ TEST(TakeLines, DoesNotCountWhatAFullDiskDidNotKeep) {
 
 TEST(TakeLines, CutsALineThatIsTooLong) {
   const Chunks chunks{{false, std::string(3 * LineSplitter::kLineMax, 'x') + "\n"}};
-  for (const std::string& line : taken(chunks)) EXPECT_LE(line.size(), LineSplitter::kLineMax + 3);
+  for (const std::string& line : taken(chunks)) EXPECT_LE(line.size(), LineSplitter::kLineMax + 4);
+}
+
+// Each piece is text by itself, and together they are what was written.
+TEST(TakeLines, CutsBetweenTwoCharactersAndKeepsEachByte) {
+  for (size_t before = 0; before < 5; ++before) {
+    std::string text(before, 'x');
+    while (text.size() < 3 * LineSplitter::kLineMax) text += "\xe2\x82\xac\r\xf0\x9f\x8e\xb5";
+    LineSplitter splitter;
+    std::vector<LineSplitter::Line> lines = splitter.take(text.substr(0, 100'000));
+    for (LineSplitter::Line& line : splitter.take(text.substr(100'000) + "\r\n")) lines.push_back(std::move(line));
+    std::string joined;
+    for (const LineSplitter::Line& line : lines) {
+      EXPECT_EQ(line.continues, &line != &lines.back());
+      const auto first = static_cast<unsigned char>(line.text.front());
+      EXPECT_NE(first & 0xc0, 0x80) << "a character was cut";
+      EXPECT_EQ(line.end, joined.size() + line.text.size() + (line.continues ? 0 : 1));
+      joined += line.text;
+    }
+    EXPECT_EQ(joined, text + "\r");
+    std::string shown;
+    for (const LineSplitter::Line& line : lines) shown += without_return(line);
+    EXPECT_EQ(shown, text);
+  }
+}
+
+TEST(LineSplitter, CutsWhatIsNotTextAsItComes) {
+  LineSplitter splitter;
+  const auto lines = splitter.take(std::string(LineSplitter::kLineMax + 10, '\x80'));
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0].text.size(), LineSplitter::kLineMax);
 }
 
 }  // namespace

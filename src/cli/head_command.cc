@@ -186,6 +186,7 @@ Task<void> save_last_lines(DaemonWorld& daemon, head::Controller& controller, No
     };
     co_await node::send_last_lines(daemon.world, std::move(folder), std::move(keep));
   } catch (const Error& error) {
+    if (error.code == ErrorCode::kUnavailable) throw;  // no room for them now: the node's folder stays until then
     daemon.log.warning("the last lines of a node are lost", {{"node", node.value}, {"error", error.message}});
   }
 }

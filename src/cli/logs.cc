@@ -7,6 +7,7 @@
 
 #include "cli/document.h"
 #include "cli/lines.h"
+#include "cli/log_printer.h"
 #include "cli/render_jobs.h"
 #include "core/text.h"
 
@@ -75,6 +76,7 @@ std::string logs_target(const LogQuery& query, const LogPosition& position) {
 
 StreamEnd print_logs(Api& api, const Shell& shell, const LogQuery& query) {
   LogPosition position;
+  LogPrinter printer(query.look);
   Duration waited = 0s;
   while (true) {
     bool any = false;
@@ -84,14 +86,16 @@ StreamEnd print_logs(Api& api, const Shell& shell, const LogQuery& query) {
       const json entry = json::parse(line, nullptr, false);
       if (!entry.is_object() || !position.take(entry, line)) return;
       any = true;
-      text += query.json ? std::string(line) + "\n" : log_line(entry, query.look);
+      text += query.json ? std::string(line) + "\n" : printer.take(entry);
     });
     const auto take = [&](std::string_view piece) {
       lines.feed(piece);
       if (!text.empty()) shell.out(std::exchange(text, {}));
     };
     try {
-      return api.stream(logs_target(query, position), take);
+      const StreamEnd end = api.stream(logs_target(query, position), take);
+      if (const std::string rest = printer.flush(); !rest.empty()) shell.out(rest);
+      return end;
     } catch (const Error& error) {
       if (any) waited = 0s;
       if (error.code != ErrorCode::kUnavailable || !query.follow || waited >= kHeadPatience) throw;

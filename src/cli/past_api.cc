@@ -8,12 +8,12 @@
 #include <optional>
 
 #include "cli/document.h"
-#include "cli/lines.h"
 #include "cli/past_file.h"
 #include "cluster/apply.h"
 #include "core/text.h"
 #include "core/timestamp.h"
 #include "head/documents.h"
+#include "head/log_file.h"
 #include "os/files.h"
 
 namespace rubato::cli {
@@ -25,7 +25,6 @@ using nlohmann::json;
 
 constexpr size_t kRecentEvents = 10;
 constexpr size_t kJobEvents = 20;
-constexpr size_t kReadBytes = size_t{1} << 20;
 
 // "jobs/x/logs?rank=1&tail=5" in its parts.
 struct Target {
@@ -187,37 +186,12 @@ class PastApi final : public Api {
     return {{"events", std::move(out)}};
   }
 
-  static bool matches(const Target& target, std::string_view line) {
-    const auto rank = target.number("rank");
-    const auto since = target.time("since");
-    if (!rank && !since) return true;
-    const json entry = json::parse(line, nullptr, false);
-    if (!entry.is_object()) return false;
-    if (rank && int_in(entry, "rank", -1) != static_cast<int64_t>(*rank)) return false;
-    return !since || time_in(entry, "time").value_or(WallTime{}) >= *since;
-  }
-
   void send_log(const JobId& job, const Target& target, const std::function<void(std::string_view)>& sink) {
     const std::string path = place_.folder + "/jobs/" + job.value + "/log";
     if (!files_.exists(path)) return;
-    const auto tail = target.number("tail");
-    std::deque<std::string> kept;
-    std::string block;
-    LineSplitter lines([&](std::string_view line) {
-      if (line.empty() || !matches(target, line)) return;
-      if (!tail) {
-        block += std::string(line) + "\n";
-        return;
-      }
-      kept.emplace_back(line);
-      if (kept.size() > *tail) kept.pop_front();
-    });
-    const auto reader = files_.open_read(path);
-    for (std::string piece = reader->read(kReadBytes); !piece.empty(); piece = reader->read(kReadBytes)) {
-      lines.feed(piece);
-      if (!block.empty()) sink(std::exchange(block, {}));
-    }
-    for (const std::string& line : kept) sink(line + "\n");
+    std::optional<int> rank;
+    if (const auto wanted = target.number("rank")) rank = static_cast<int>(*wanted);
+    head::read_log(files_, path, head::log_filter(rank, target.time("since")), target.number("tail"), sink);
   }
 
   void send_node_log(const std::string& node, const std::function<void(std::string_view)>& sink) {

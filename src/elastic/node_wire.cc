@@ -132,12 +132,16 @@ std::vector<ErrandReport> read_reports(const json& j, Instant now) {
 json line_json(const LogLine& l) {
   // An array, as there are many: a fifth of the message would be names.
   json line = {l.sequence, l.time_us, l.generation, l.rank, l.is_stderr, l.text};
-  if (l.missing_lines > 0) line.insert(line.end(), {l.missing_lines, l.missing_bytes});
+  if (l.missing_lines > 0) {
+    line.insert(line.end(), {l.missing_lines, l.missing_bytes});
+  } else if (l.continues) {
+    line.push_back(true);
+  }
   return line;
 }
 
 LogLine read_line(const json& j) {
-  if (!j.is_array() || (j.size() != 6 && j.size() != 8)) not_ours("a log line of the wrong length");
+  if (!j.is_array() || j.size() < 6 || j.size() > 8) not_ours("a log line of the wrong length");
   LogLine l;
   l.sequence = number<uint64_t>(j, size_t{0});
   l.time_us = number<int64_t>(j, size_t{1});
@@ -145,12 +149,23 @@ LogLine read_line(const json& j) {
   l.rank = number<int>(j, size_t{3});
   l.is_stderr = j.at(4).get<bool>();
   l.text = j.at(5).get<std::string>();
+  if (j.size() == 7) l.continues = j.at(6).get<bool>();
   if (j.size() == 8) {
     l.missing_lines = number<uint64_t>(j, size_t{6});
     l.missing_bytes = number<uint64_t>(j, size_t{7});
   }
   if (l.text.size() > kLogTextOnWireMax) not_ours(fmt::format("a log line of {} bytes", l.text.size()));
   return l;
+}
+
+// What a text takes in a message, its quotes and a comma among them.
+size_t json_bytes(std::string_view text) {
+  size_t bytes = 4;
+  for (const char c : text) {
+    const auto u = static_cast<unsigned char>(c);
+    bytes += u < 0x20 || u >= 0x7f ? 6 : c == '"' || c == '\\' ? 2 : 1;
+  }
+  return bytes;
 }
 
 struct ToAgentEncoder {
@@ -166,14 +181,18 @@ struct ToAgentEncoder {
     json outputs = json::array();
     for (const OutputOrder& output : m.outputs)
       outputs.push_back({{"job", output.job.value}, {"wanted", output.wanted}});
-    return {{"type", "orders"},
-            {"revision", m.revision},
-            {"errands", std::move(errands)},
-            {"outputs", std::move(outputs)},
-            {"drain", m.drain}};
+    json j = {{"type", "orders"},
+              {"revision", m.revision},
+              {"errands", std::move(errands)},
+              {"outputs", std::move(outputs)},
+              {"drain", m.drain}};
+    if (m.more) j["more"] = true;
+    return j;
   }
   json operator()(const LogAck& m) const {
-    return {{"type", "log_ack"}, {"job", m.job.value}, {"sequence", m.sequence}};
+    json j = {{"type", "log_ack"}, {"job", m.job.value}, {"sequence", m.sequence}};
+    if (m.refused) j["refused"] = true;
+    return j;
   }
   json operator()(const PackagePart& m) const {
     return {{"type", "package_part"}, {"hash", m.hash}, {"offset", m.offset}, {"size", m.size}};
@@ -211,6 +230,7 @@ struct ToHeadEncoder {
     for (const LogLine& line : m.lines) lines.push_back(line_json(line));
     json j = {{"type", "log_lines"}, {"job", m.job.value}, {"lines", std::move(lines)}};
     if (!m.agent.value.empty()) j["agent"] = m.agent.value;
+    if (m.follows > 0) j["follows"] = m.follows;
     return j;
   }
   json operator()(const PackageWanted& m) const {
@@ -248,10 +268,19 @@ Orders read_orders(const json& j) {
   m.revision = number<uint64_t>(j, "revision");
   for (const json& entry : list_at(j, "errands", kErrandsMax)) m.errands.push_back(read_errand(entry));
   m.drain = j.at("drain").get<bool>();
+  if (j.contains("more")) m.more = j.at("more").get<bool>();
   if (!j.contains("outputs")) return m;
   for (const json& entry : list_at(j, "outputs", kOutputsMax)) {
     m.outputs.push_back(OutputOrder{JobId{id_text(entry, "job")}, entry.at("wanted").get<bool>()});
   }
+  return m;
+}
+
+LogAck read_log_ack(const json& j) {
+  LogAck m;
+  m.job.value = id_text(j, "job");
+  m.sequence = number<uint64_t>(j, "sequence");
+  if (j.contains("refused")) m.refused = j.at("refused").get<bool>();
   return m;
 }
 
@@ -315,6 +344,7 @@ LogLines read_log_lines(const json& j) {
   LogLines m;
   m.job.value = id_text(j, "job");
   if (j.contains("agent")) m.agent.value = id_text(j, "agent");
+  if (j.contains("follows")) m.follows = number<uint64_t>(j, "follows");
   for (const json& entry : list_at(j, "lines", kLogLinesMax)) m.lines.push_back(read_line(entry));
   return m;
 }
@@ -328,7 +358,7 @@ ToAgent read_to_agent(const json& j, std::optional<std::string_view> bytes) {
   if (bytes) not_ours("bytes after the message");
   if (type == "welcome") return read_welcome(j);
   if (type == "orders") return read_orders(j);
-  if (type == "log_ack") return LogAck{JobId{id_text(j, "job")}, number<uint64_t>(j, "sequence")};
+  if (type == "log_ack") return read_log_ack(j);
   if (type == "output_ack") return read_output_ack(j);
   if (type == "goodbye") return Goodbye{j.at("reason").get<std::string>(), j.at("refused").get<bool>()};
   not_ours(fmt::format("of unknown type '{}'", type));
@@ -412,6 +442,41 @@ std::string encode(const ToHead& message, Instant now) {
     text += part->bytes;
   }
   return text;
+}
+
+std::vector<std::string> encode_orders(Orders orders) {
+  // The largest job is a body of kJobBodyMax with some 30,000 values.
+  constexpr size_t kBytesMax = kNodeMessageMax / 2;
+  constexpr size_t kValuesMax = kMessageBounds.values_max / 2;
+  std::vector<std::string> messages;
+  Orders part;
+  part.revision = orders.revision;
+  part.drain = orders.drain;
+  size_t bytes = 0, values = 0;
+  const auto make_room = [&](size_t more_bytes, size_t more_values) {
+    if (!part.errands.empty() && (bytes + more_bytes > kBytesMax || values + more_values > kValuesMax)) {
+      part.more = true;
+      messages.push_back(encode(ToAgent(std::exchange(part, Orders{}))));
+      part.revision = orders.revision;
+      part.drain = orders.drain;
+      bytes = values = 0;
+    }
+    bytes += more_bytes;
+    values += more_values;
+  };
+  for (Errand& errand : orders.errands) {
+    const JobSpec& spec = errand.spec;
+    size_t size = 4096;
+    for (const std::string& word : spec.args) size += json_bytes(word);
+    for (const std::string& word : spec.prewarm) size += json_bytes(word);
+    for (const auto& [name, value] : spec.env) size += json_bytes(name) + json_bytes(value);
+    make_room(size, 256 + spec.args.size() + spec.prewarm.size() + 2 * spec.env.size());
+    part.errands.push_back(std::move(errand));
+  }
+  make_room(orders.outputs.size() * 64, orders.outputs.size() * 3);
+  part.outputs = std::move(orders.outputs);
+  messages.push_back(encode(ToAgent(std::move(part))));
+  return messages;
 }
 
 ToAgent decode_to_agent(std::string_view text) {

@@ -55,6 +55,7 @@ struct Orders {  // everything this node should do now
   // An agent forgets an output that is neither in here nor in `errands`.
   std::vector<OutputOrder> outputs;
   bool drain = false;  // the node goes away: finish what is here, then exit when told by Goodbye
+  bool more = false;   // the rest comes in the next message, with the same revision: these were too many for one
 };
 
 struct Welcome {
@@ -63,9 +64,11 @@ struct Welcome {
   Duration heartbeat = 3s;  // it beats six times as often
 };
 
-struct LogAck {  // lines of this job up to this sequence number are durable at the head
+struct LogAck {  // lines of this job up to this sequence number are in the head's log
   JobId job;
   uint64_t sequence = 0;
+  // The head could not write the ones after it: they stay at the node, which sends them again after a pause.
+  bool refused = false;
 };
 
 struct PackagePart {  // answer to PackageWanted; sent as a JSON header, a newline, and the raw bytes
@@ -175,7 +178,8 @@ struct LogLine {
   Generation generation = 0;
   int rank = 0;
   bool is_stderr = false;
-  std::string text;  // without the newline; at most 64 KiB
+  std::string text;        // without the newline; at most 64 KiB
+  bool continues = false;  // this output's next line belongs to the same line: it was longer than that
   // Not 0: this line stands for so many that the disk had no room for, and their bytes.
   uint64_t missing_lines = 0;
   uint64_t missing_bytes = 0;
@@ -185,6 +189,9 @@ struct LogLines {
   std::vector<LogLine> lines;
   // Who has numbered them; empty: the agent of this connection. A spool outlives its agent.
   AgentId agent = {};
+  // The last line that was sent before these on this connection, since the last refusal; 0: none. A head that does not
+  // have it takes none of these either: a log has no holes.
+  uint64_t follows = 0;
 };
 
 struct PackageWanted {
@@ -204,6 +211,8 @@ using ToHead = std::variant<Hello, NodeBeat, Reports, LogLines, PackageWanted, L
 // `now` is the sender's clock, or the receiver's: the times of failures travel as ages.
 std::string encode(const ToAgent& message);
 std::string encode(const ToHead& message, Instant now = {});
+// In as many messages as it takes for each to stay well below what an agent reads at once.
+std::vector<std::string> encode_orders(Orders orders);
 // Throw Error for anything that is not such a message.
 ToAgent decode_to_agent(std::string_view text);
 ToHead decode_to_head(std::string_view text, Instant now = {});

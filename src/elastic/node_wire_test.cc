@@ -133,6 +133,49 @@ TEST(NodeWire, AJobIsEndedWithoutKnowingIt) {
   EXPECT_NE(refused_by_agent(encode(ToAgent{orders})), "");
 }
 
+// Many jobs with large environments on one node: each message is one that an agent reads.
+TEST(NodeWire, OrdersThatAreTooLongComeInParts) {
+  Orders orders;
+  orders.revision = 7;
+  orders.drain = true;
+  for (int i = 0; i < 40; ++i) {
+    Errand errand;
+    errand.job.value = "j-" + std::to_string(i);
+    errand.phase = Phase::kRunning;
+    errand.spec.name = "train";
+    errand.spec.program = "train.py";
+    for (int v = 0; v < 8; ++v) errand.spec.env["V" + std::to_string(v)] = std::string(100'000, v == 0 ? '\x01' : 'x');
+    orders.errands.push_back(std::move(errand));
+  }
+  for (int i = 0; i < 2'000; ++i) {
+    Errand many;
+    many.job.value = "m-" + std::to_string(i);
+    many.phase = Phase::kRunning;
+    many.spec.name = "train";
+    many.spec.program = "train.py";
+    many.spec.args.assign(300, "a");
+    orders.errands.push_back(std::move(many));
+  }
+  for (size_t i = 0; i < kOutputsMax; ++i) orders.outputs.push_back({JobId{"o-" + std::to_string(i)}, true});
+  ASSERT_NE(refused_by_agent(encode(ToAgent{orders})), "") << "they are too long for one";
+  const std::vector<std::string> messages = encode_orders(orders);
+  EXPECT_GT(messages.size(), 5u);
+  std::vector<std::string> jobs, wanted;
+  size_t outputs = 0;
+  for (const std::string& message : messages) {
+    const auto part = std::get<Orders>(decode_to_agent(message));
+    EXPECT_EQ(part.more, &message != &messages.back());
+    EXPECT_EQ(part.revision, 7u);
+    EXPECT_TRUE(part.drain);
+    for (const Errand& errand : part.errands) jobs.push_back(errand.job.value);
+    outputs += part.outputs.size();
+  }
+  for (const Errand& errand : orders.errands) wanted.push_back(errand.job.value);
+  EXPECT_EQ(jobs, wanted);
+  EXPECT_EQ(outputs, kOutputsMax);
+  EXPECT_EQ(encode_orders(Orders{}).size(), 1u);
+}
+
 TEST(NodeWire, SmallMessagesToTheAgentSurvive) {
   Welcome welcome;
   welcome.head_epoch = 7;
@@ -143,6 +186,9 @@ TEST(NodeWire, SmallMessagesToTheAgentSurvive) {
   const auto a = std::get<LogAck>(decode_to_agent(encode(ToAgent{LogAck{JobId{"j-1"}, 12}})));
   EXPECT_EQ(a.job.value, "j-1");
   EXPECT_EQ(a.sequence, 12u);
+  EXPECT_FALSE(a.refused);
+  const LogAck no_room{.job = JobId{"j-1"}, .sequence = 12, .refused = true};
+  EXPECT_TRUE(std::get<LogAck>(decode_to_agent(encode(ToAgent{no_room}))).refused);
   const auto g = std::get<Goodbye>(decode_to_agent(encode(ToAgent{Goodbye{"down", true}})));
   EXPECT_EQ(g.reason, "down");
   EXPECT_TRUE(g.refused);
@@ -207,10 +253,15 @@ TEST(NodeWire, LogLinesSurviveEvenWhenTheyAreNotText) {
   line.text = "loss 0.1\r\t\"";
   LogLine bytes = line;
   bytes.text = std::string(kLogTextMax, '\xff');
-  const LogLines lines{JobId{"j-1"}, {line, bytes}};
+  LogLine piece = line;
+  piece.continues = true;
+  const LogLines lines{.job = JobId{"j-1"}, .lines = {line, bytes, piece}, .agent = {}, .follows = 2};
   const auto back = std::get<LogLines>(decode_to_head(encode(ToHead{lines})));
   EXPECT_EQ(back.job.value, "j-1");
-  ASSERT_EQ(back.lines.size(), 2u);
+  EXPECT_EQ(back.follows, 2u);
+  ASSERT_EQ(back.lines.size(), 3u);
+  EXPECT_FALSE(back.lines[0].continues);
+  EXPECT_TRUE(back.lines[2].continues);
   EXPECT_EQ(back.lines[0].sequence, 3u);
   EXPECT_EQ(back.lines[0].time_us, -1);
   EXPECT_EQ(back.lines[0].generation, 2u);

@@ -114,7 +114,6 @@ Task<void> Controller::run(Listener& listener) {
   co_await machines_.sweep(state_);
   scope_.spawn(machines_.keep_sweeping(state_));
   scope_.spawn(decide_and_act());
-  scope_.spawn(logs_.keep_telling());
   scope_.spawn(keep_house(world_, settings_.folder, readers_, log_));
   while (!finished() && !failure_) co_await changed_.wait();
   if (failure_) throw *failure_;
@@ -400,7 +399,13 @@ Task<uint64_t> Controller::keep_lines(NodeId node, AgentId agent, elastic::LogLi
   // Lines of a job that nobody remembers have nowhere to go: acknowledged, so that the agent forgets them.
   if (!state_.jobs.contains(lines.job)) co_return lines.lines.empty() ? 0 : lines.lines.back().sequence;
   if (!lines.agent.value.empty()) agent = lines.agent;
-  co_return co_await logs_.append(lines.job, std::move(node), std::move(agent), std::move(lines.lines));
+  const JobId id = lines.job;
+  const uint64_t kept =
+      co_await logs_.append(id, std::move(node), std::move(agent), std::move(lines.lines), lines.follows);
+  // They may come after the job's end, when there was no room before.
+  const auto job = state_.jobs.find(id);
+  if (job == state_.jobs.end() || cluster::ended(job->second.phase)) logs_.close(id);
+  co_return kept;
 }
 
 elastic::PackagePart Controller::package_part(const elastic::PackageWanted& wanted) {

@@ -20,11 +20,7 @@ Task<uint64_t> Controller::keep_last_lines(NodeId node, elastic::LogLines lines)
     if (it == state_.nodes.end() || it->second.agent.value.empty()) co_return all;
     agent = it->second.agent;
   }
-  const JobId id = lines.job;
-  const uint64_t kept = co_await keep_lines(node, agent, std::move(lines));
-  const auto job = state_.jobs.find(id);
-  if (job == state_.jobs.end() || cluster::ended(job->second.phase)) logs_.close(id);
-  co_return kept;
+  co_return co_await keep_lines(node, agent, std::move(lines));
 }
 
 const Output* Controller::output_of(const JobId& job, const NodeId& node) const {

@@ -18,34 +18,41 @@ namespace {
 constexpr uint64_t kTail = uint64_t{16} << 20;
 constexpr uint64_t kRecallBlock = uint64_t{1} << 20;
 constexpr size_t kPiece = size_t{1} << 20;  // of a log, read at once
-constexpr Duration kTellAgain = 2s;
 constexpr const char* kMissing = "/missing.json";
+constexpr const char* kLog = "/log";
 
-elastic::LogLine missing_line(elastic::LogLine place, const MissingLines& missing) {
-  place.is_stderr = true;
-  place.missing_lines = missing.lines;
-  place.missing_bytes = missing.bytes;
-  place.text =
-      fmt::format("rubato: {} line{} of rank {} ({} bytes) {} missing here: the head's disk was full", missing.lines,
-                  missing.lines == 1 ? "" : "s", place.rank, missing.bytes, missing.lines == 1 ? "is" : "are");
-  return place;
-}
+// The file beside a log, {"0":{"bytes":..,"lines":..},"counted":{"agent":12}}: by rank what is missing, and up to which
+// line of each agent that is counted. It is written before the lines that say so: a head that dies between the two
+// gets them again, and counts them once.
+struct MissingSum {
+  std::map<int, MissingLines> ranks;
+  std::map<AgentId, uint64_t> counted;
+};
+constexpr const char* kCounted = "counted";
 
-std::string missing_document(const std::map<int, MissingLines>& missing) {
+std::string missing_document(const MissingSum& sum) {
   json document = json::object();
-  for (const auto& [rank, one] : missing) document[std::to_string(rank)] = {{"lines", one.lines}, {"bytes", one.bytes}};
+  for (const auto& [rank, one] : sum.ranks)
+    document[std::to_string(rank)] = {{"lines", one.lines}, {"bytes", one.bytes}};
+  for (const auto& [agent, sequence] : sum.counted) document[kCounted][agent.value] = sequence;
   return document.dump() + "\n";
 }
 
-std::map<int, MissingLines> read_missing(const std::string& text) {
-  std::map<int, MissingLines> out;
-  const json document = json::parse(text, nullptr, false);
-  if (!document.is_object()) return out;
-  for (const auto& [rank, one] : document.items()) {
+MissingSum read_missing(Files& files, const std::string& folder) {
+  MissingSum sum;
+  const json document = json::parse(files.read(folder + kMissing).value_or(""), nullptr, false);
+  if (!document.is_object()) return sum;
+  for (const auto& [key, one] : document.items()) {
     if (!one.is_object()) continue;
-    out[std::atoi(rank.c_str())] = {one.value("lines", uint64_t{0}), one.value("bytes", uint64_t{0})};
+    if (key == kCounted) {
+      for (const auto& [agent, sequence] : one.items()) {
+        if (sequence.is_number_unsigned()) sum.counted[AgentId{agent}] = sequence.get<uint64_t>();
+      }
+      continue;
+    }
+    sum.ranks[std::atoi(key.c_str())] = {one.value("lines", uint64_t{0}), one.value("bytes", uint64_t{0})};
   }
-  return out;
+  return sum;
 }
 
 const std::map<int, MissingLines> kNothing;
@@ -57,9 +64,9 @@ struct JobLogs::Writing {
   std::string path, folder;
   NodeId node;
   AgentId agent;
-  std::vector<elastic::LogLine> lines;                // what is said of missing ones first, then new ones
-  size_t told = 0;                                    // how many of them are of the first kind
-  std::optional<std::map<int, MissingLines>> totals;  // for the file beside the log
+  std::vector<elastic::LogLine> lines;
+  std::optional<MissingSum> sum;  // for the file beside the log, if it changes
+  bool sum_written = false;
   // The log as it was before, then as it is.
   uint64_t size = 0, block_begin = 0;
   LogBlock block;
@@ -67,6 +74,7 @@ struct JobLogs::Writing {
   size_t kept = 0;  // so many of the lines are in the file
 
   void carry_out(Files& files);
+  void write_sum(Files& files);
   void add_to_index(Files& files, const std::vector<uint64_t>& ends);
 };
 
@@ -79,6 +87,11 @@ void JobLogs::Writing::carry_out(Files& files) {
   }
   try {
     files.make_folders(folder);
+    if (sum) write_sum(files);
+  } catch (const Error&) {
+    return;  // nothing was kept
+  }
+  try {
     // Opened each time: a thousand running jobs are not a thousand open files.
     files.open_append(path)->append(bytes);
     size += bytes.size();
@@ -91,17 +104,18 @@ void JobLogs::Writing::carry_out(Files& files) {
   kept = static_cast<size_t>(std::ranges::upper_bound(ends, size) - ends.begin());
   ends.resize(kept);
   try {
-    if (totals && kept == lines.size()) {
-      const std::string draft = folder + kMissing + ".draft";
-      files.remove_tree(draft);
-      files.open_append(draft)->append(missing_document(*totals));
-      files.move(draft, folder + kMissing);
-      totals.reset();
-    }
     add_to_index(files, ends);
   } catch (const Error&) {
     index_lost = true;
   }
+}
+
+void JobLogs::Writing::write_sum(Files& files) {
+  const std::string draft = folder + kMissing + ".draft";
+  files.remove_tree(draft);
+  files.open_append(draft)->append(missing_document(*sum));
+  files.move(draft, folder + kMissing);
+  sum_written = true;
 }
 
 void JobLogs::Writing::add_to_index(Files& files, const std::vector<uint64_t>& ends) {
@@ -132,11 +146,12 @@ JobLogs::JobLogs(Loop& loop, Files& files, std::string jobs_folder, Offload offl
       grown_(loop),
       chores_(loop, std::move(offload)) {}
 
-std::string JobLogs::path(const JobId& job) const { return folder_ + "/" + job.value + "/log"; }
+std::string JobLogs::path(const JobId& job) const { return folder_ + "/" + job.value + kLog; }
 
 // Beside the loop: what a log holds already, for whoever goes on with it.
-template <class Log>
-void open_log(Files& files, const std::string& path, Log& log) {
+void JobLogs::open_log(Files& files, const std::string& folder, OpenLog& log) {
+  const std::string path = folder + kLog;
+  log.counted = read_missing(files, folder).counted;
   log.size = file_size(files, path);
   if (log.size == 0) return;
   bool damaged = false;
@@ -173,7 +188,9 @@ Task<std::shared_ptr<JobLogs::OpenLog>> JobLogs::open(JobId job) {
   const auto found = open_.find(job);
   if (found != open_.end()) co_return found->second;
   const auto log = std::make_shared<OpenLog>();
-  std::function<void()> work = [&files = files_, path = path(job), log] { open_log(files, path, *log); };
+  std::function<void()> work = [&files = files_, folder = folder_ + "/" + job.value, log] {
+    open_log(files, folder, *log);
+  };
   std::function<void()> after = [this, job, log] { open_[job] = log; };
   co_await chores_.run(job, std::move(work), std::move(after));
   co_return log;
@@ -201,38 +218,37 @@ Task<void> JobLogs::recall(JobId job, AgentId agent) {
   kept = std::max(kept, *last);
 }
 
-Task<uint64_t> JobLogs::append(JobId job, NodeId node, AgentId agent, std::vector<elastic::LogLine> lines) {
+Task<uint64_t> JobLogs::append(JobId job, NodeId node, AgentId agent, std::vector<elastic::LogLine> lines,
+                               uint64_t follows) {
   co_await recall(job, agent);  // others may have written more than the tail since its last line
   const std::shared_ptr<OpenLog> log = co_await open(job);
   co_await chores_.idle(job);
   const uint64_t before = log->kept[agent];
+  if (follows > before) co_return before;
   std::erase_if(lines, [&](const elastic::LogLine& line) { return line.sequence <= before; });
   if (lines.empty()) co_return before;
-  const uint64_t last = log->kept[agent] = lines.back().sequence;
-  bool tell = false;
-  for (const elastic::LogLine& line : lines) {
-    if (line.missing_lines == 0) continue;
-    count_missing(job, line.rank, {line.missing_lines, line.missing_bytes});
-    tell = true;
-  }
-  log->owes_totals |= tell;
   const auto writing = std::make_shared<Writing>();
+  MissingSum sum{missing(job), log->counted};
+  uint64_t& counted = sum.counted[agent];
+  for (const elastic::LogLine& line : lines) {
+    if (line.missing_lines == 0 || line.sequence <= counted) continue;
+    counted = line.sequence;
+    MissingLines& total = sum.ranks[line.rank];
+    total.lines += line.missing_lines;
+    total.bytes += line.missing_bytes;
+    writing->sum = sum;
+  }
   writing->node = std::move(node);
-  writing->agent = std::move(agent);
+  writing->agent = agent;
   writing->lines = std::move(lines);
   co_await write(job, log, writing);
-  co_return last;
+  co_return log->kept[agent];
 }
 
 // Nothing is under way for this job.
 Task<void> JobLogs::write(JobId job, std::shared_ptr<OpenLog> log, std::shared_ptr<Writing> writing) {
   writing->path = path(job);
   writing->folder = folder_ + "/" + job.value;
-  std::vector<elastic::LogLine> told;
-  for (const auto& [rank, lost] : log->lost) told.push_back(missing_line(lost.second, lost.first));
-  writing->told = told.size();
-  writing->lines.insert(writing->lines.begin(), told.begin(), told.end());
-  if (log->owes_totals || !told.empty()) writing->totals = missing(job);
   writing->size = log->size;
   writing->block_begin = log->block_begin;
   writing->block = log->block;
@@ -249,67 +265,25 @@ void JobLogs::wrote(const JobId& job, OpenLog& log, Writing& writing) {
   log.block = std::move(writing.block);
   log.torn = writing.torn;
   log.index_lost = writing.index_lost;
-  for (size_t i = 0; i < std::min(writing.told, writing.kept); ++i) log.lost.erase(writing.lines[i].rank);
-  for (size_t i = std::max(writing.told, writing.kept); i < writing.lines.size(); ++i) {
-    elastic::LogLine& line = writing.lines[i];
-    auto& [missing, place] = log.lost[line.rank];
-    // What was lost before it came here is counted already.
-    const MissingLines one = line.missing_lines > 0 ? MissingLines{line.missing_lines, line.missing_bytes}
-                                                    : MissingLines{1, line.text.size()};
-    missing.lines += one.lines;
-    missing.bytes += one.bytes;
-    if (line.missing_lines == 0) count_missing(job, line.rank, one);
-    line.text.clear();
-    place = std::move(line);
-    log.lost_node = writing.node;
-    log.lost_agent = writing.agent;
+  if (writing.kept > 0) log.kept[writing.agent] = writing.lines[writing.kept - 1].sequence;
+  if (writing.sum_written) {
+    missing_[job] = std::move(writing.sum->ranks);
+    log.counted = std::move(writing.sum->counted);
   }
-  log.owes_totals = writing.totals.has_value() || !log.lost.empty();
-  if (log.closed && !log.owes_totals) open_.erase(job);
   grown_.notify();
-}
-
-void JobLogs::count_missing(const JobId& job, int rank, const MissingLines& missing) {
-  MissingLines& total = missing_[job][rank];
-  total.lines += missing.lines;
-  total.bytes += missing.bytes;
 }
 
 void JobLogs::close(const JobId& job) {
-  const auto found = open_.find(job);
-  if (found != open_.end()) {
-    found->second->closed = true;
-    if (!found->second->owes_totals) open_.erase(found);
-  }
+  open_.erase(job);
   grown_.notify();
-}
-
-Task<void> JobLogs::keep_telling() {
-  while (true) {
-    co_await Sleep(loop_, loop_.now() + kTellAgain);
-    std::vector<JobId> jobs;
-    for (const auto& [job, log] : open_) {
-      if (log->owes_totals) jobs.push_back(job);
-    }
-    for (const JobId& job : jobs) {
-      co_await chores_.idle(job);
-      const auto found = open_.find(job);
-      if (found == open_.end() || !found->second->owes_totals) continue;
-      const std::shared_ptr<OpenLog> log = found->second;
-      const auto writing = std::make_shared<Writing>();
-      writing->node = log->lost_node;
-      writing->agent = log->lost_agent;
-      co_await write(job, log, writing);
-    }
-  }
 }
 
 Task<void> JobLogs::remember_missing(std::vector<JobId> jobs) {
   const auto found = std::make_shared<MissingByJob>();
   std::function<void()> work = [&files = files_, folder = folder_, jobs = std::move(jobs), found] {
     for (const JobId& job : jobs) {
-      const std::optional<std::string> text = files.read(folder + "/" + job.value + kMissing);
-      if (text) (*found)[job] = read_missing(*text);
+      MissingSum sum = read_missing(files, folder + "/" + job.value);
+      if (!sum.ranks.empty()) (*found)[job] = std::move(sum.ranks);
     }
   };
   co_await run_beside(offload_, std::move(work));

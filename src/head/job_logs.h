@@ -1,7 +1,8 @@
 // JobLogs: the lines that jobs have printed, one file a job, in the order in which they came in.
 //
 // Agents send a line again until it is acknowledged; lines carry (agent, sequence), so that each is kept once, also
-// by a head that did not see the first time. Files are read and written beside the loop, for each job one after the
+// by a head that did not see the first time. What the disk does not take is not acknowledged: it stays at the node
+// until there is room. Files are read and written beside the loop, for each job one after the
 // other (log_file.h has how).
 #pragma once
 
@@ -21,7 +22,7 @@
 
 namespace rubato::head {
 
-// Lines that neither a node nor the head could keep, because a disk was full.
+// Lines that a node could not keep, because its disk was full.
 struct MissingLines {
   uint64_t lines = 0;
   uint64_t bytes = 0;  // of their texts
@@ -33,16 +34,13 @@ class JobLogs {
  public:
   JobLogs(Loop& loop, Files& files, std::string jobs_folder, Offload offload = {});
 
-  // Keeps the lines that are new. Returns the sequence number up to which the agent may forget them. Lines that the
-  // disk does not take are lost, and counted: the log says so at their place as soon as the disk takes that, also
-  // when the job has ended. A node is worth more than its lines.
-  Task<uint64_t> append(JobId job, NodeId node, AgentId agent, std::vector<elastic::LogLine> lines);
+  // Keeps the lines that are new. Returns the sequence number up to which the agent may forget them; less than the
+  // last one when the disk is full, or when `follows` says that lines before these are not here.
+  Task<uint64_t> append(JobId job, NodeId node, AgentId agent, std::vector<elastic::LogLine> lines,
+                        uint64_t follows = 0);
 
-  // The job has ended: nothing of it is held any more but what is missing, and who reads it may stop.
+  // The job has ended: nothing of it is held any more, and who reads it may stop.
   void close(const JobId& job);
-
-  // Tries again and again to say what is missing where the disk had no room to say so.
-  Task<void> keep_telling();
 
   // What earlier heads have counted, of these jobs. Once, at the start.
   Task<void> remember_missing(std::vector<JobId> jobs);
@@ -80,13 +78,8 @@ class JobLogs {
     bool torn = false;                 // the file may end in the middle of a line: a head died, the disk was full
     LogBlock block;                    // what the index does not have yet
     uint64_t block_begin = 0;
-    bool index_lost = false;  // the disk did not take a part of it: it is made anew
-    // Lines that the disk did not take, not told yet, by rank; and a line of that rank, for its place.
-    std::map<int, std::pair<MissingLines, elastic::LogLine>> lost;
-    NodeId lost_node;
-    AgentId lost_agent;
-    bool owes_totals = false;  // the file with what is missing does not say all of it
-    bool closed = false;
+    bool index_lost = false;              // the disk did not take a part of it: it is made anew
+    std::map<AgentId, uint64_t> counted;  // the last line about missing ones that is in their sum
   };
   struct Writing;
 
@@ -94,7 +87,7 @@ class JobLogs {
   Task<std::shared_ptr<LogIndex>> index(JobId job);
   Task<void> write(JobId job, std::shared_ptr<OpenLog> log, std::shared_ptr<Writing> writing);
   void wrote(const JobId& job, OpenLog& log, Writing& writing);
-  void count_missing(const JobId& job, int rank, const MissingLines& missing);
+  static void open_log(Files& files, const std::string& folder, OpenLog& log);
 
   Loop& loop_;
   Files& files_;

@@ -74,47 +74,39 @@ TEST_F(JobLogsTest, KeepsEachLineOnceAlsoInTheNextHead) {
   EXPECT_EQ(texts(*logs), (std::vector<std::string>{"a", "b", "c"}));
 }
 
-TEST_F(JobLogsTest, AFullDiskCostsLinesAndTheLogSaysHowMany) {
+// They stay at the node, which sends them again.
+TEST_F(JobLogsTest, DoesNotAcknowledgeWhatTheDiskDidNotTake) {
   const auto logs = open();
-  append(*logs, {line(1, "a")});
-  sim.machine(1).disk().set_free_bytes(10);
-  EXPECT_EQ(append(*logs, {line(2, "b"), line(3, "c")}), 3u);
-  EXPECT_EQ(append(*logs, {line(4, "dd", 7)}), 4u);
-  EXPECT_EQ(logs->missing(kJob).at(0).lines, 2u) << "it is known before the log can say so";
+  EXPECT_EQ(append(*logs, {line(1, "a")}), 1u);
+  sim.machine(1).disk().set_free_bytes(200);
+  EXPECT_EQ(append(*logs, {line(2, "b"), line(3, "c"), line(4, "d")}), 1u);
+  EXPECT_EQ(append(*logs, {line(2, "b")}), 2u) << "it fits";
+  EXPECT_EQ(append(*logs, {line(3, "c")}), 2u);
+  EXPECT_EQ(texts(*logs), (std::vector<std::string>{"a", "b"}));
   sim.machine(1).disk().set_free_bytes(1 << 20);
-  EXPECT_EQ(append(*logs, {line(5, "e")}), 5u);
-  const std::vector<std::string> all{
-      "a", "rubato: 2 lines of rank 0 (2 bytes) are missing here: the head's disk was full",
-      "rubato: 1 line of rank 7 (2 bytes) is missing here: the head's disk was full", "e"};
-  EXPECT_EQ(texts(*logs), all);
-  append(*logs, {line(6, "f")});
-  EXPECT_EQ(texts(*logs).size(), all.size() + 1) << "it is said once";
+  EXPECT_EQ(append(*logs, {line(3, "c"), line(4, "d")}), 4u);
+  EXPECT_EQ(texts(*logs), (std::vector<std::string>{"a", "b", "c", "d"}));
+  EXPECT_TRUE(logs->missing(kJob).empty());
 }
 
-// The job ends while the disk is full, and prints nothing any more.
-TEST_F(JobLogsTest, SaysWhatIsMissingOfAJobThatHasEndedToo) {
+// Batches were under way when the disk became full, and there is room again for the second.
+TEST_F(JobLogsTest, TakesNoLinesWhoseForerunnersAreNotHere) {
   const auto logs = open();
   append(*logs, {line(1, "a")});
   sim.machine(1).disk().set_free_bytes(0);
-  append(*logs, {line(2, "b"), line(3, "c")});
-  logs->close(kJob);
-  Scope scope(program.loop());
-  scope.spawn(logs->keep_telling());
-  sim.simulator.run_for(60s);
-  EXPECT_EQ(texts(*logs), std::vector<std::string>{"a"});
+  EXPECT_EQ(wait_for(logs->append(kJob, kNode, kAgent, {line(2, "b")}, 1)), 1u);
   sim.machine(1).disk().set_free_bytes(1 << 20);
-  sim.simulator.run_for(10s);
-  const auto all = texts(*logs);
-  ASSERT_EQ(all.size(), 2u);
-  EXPECT_EQ(all[1].find("rubato: 2 lines of rank 0 (2 bytes) are missing here"), 0u) << all[1];
-  EXPECT_EQ(logs->open_files(), 0u);
-  // The next head knows it as well.
-  const auto next = open();
-  Scope reading(program.loop());
-  reading.spawn(next->remember_missing({kJob}));
-  sim.simulator.run_for(1s);
-  EXPECT_EQ(next->missing(kJob).at(0).lines, 2u);
-  EXPECT_EQ(next->missing(kJob).at(0).bytes, 2u);
+  EXPECT_EQ(wait_for(logs->append(kJob, kNode, kAgent, {line(3, "c")}, 2)), 1u);
+  EXPECT_EQ(append(*logs, {line(2, "b"), line(3, "c")}), 3u);
+  EXPECT_EQ(wait_for(logs->append(kJob, kNode, kAgent, {line(9, "d")}, 3)), 9u) << "numbers may have holes";
+  EXPECT_EQ(texts(*logs), (std::vector<std::string>{"a", "b", "c", "d"}));
+}
+
+// Wherever a line is cut, it is not taken for a whole one.
+TEST_F(JobLogsTest, APartOfALineIsNoLine) {
+  const std::string whole = log_entry(kNode, kAgent, line(1, R"(},"time":"2026"})"));
+  ASSERT_TRUE(log_facts(whole.substr(0, whole.size() - 1)));
+  for (size_t size = 0; size + 1 < whole.size(); ++size) EXPECT_FALSE(log_facts(whole.substr(0, size))) << size;
 }
 
 TEST_F(JobLogsTest, CountsWhatANodeCouldNotKeep) {
@@ -128,6 +120,31 @@ TEST_F(JobLogsTest, CountsWhatANodeCouldNotKeep) {
   EXPECT_EQ(logs->missing(kJob).at(3).bytes, 4000u);
   const auto log = files().read(logs->path(kJob)).value_or("");
   EXPECT_NE(log.find(R"("missing":{"bytes":4000,"lines":40})"), std::string::npos) << log;
+}
+
+// Killed at whatever moment, with a full disk: the node has its count until a head has written it down.
+TEST_F(JobLogsTest, TheNextHeadKnowsWhatIsMissing) {
+  elastic::LogLine gap = line(1, "rubato: 40 lines are missing", 3);
+  gap.missing_lines = 40;
+  gap.missing_bytes = 4000;
+  for (uint64_t room = 0; room < 500; room += 10) {
+    files().remove_tree("/cluster");
+    {
+      const auto logs = open();
+      sim.machine(1).disk().set_free_bytes(room);
+      append(*logs, {gap});
+    }
+    sim.machine(1).disk().set_free_bytes(1 << 20);
+    const auto next = open();
+    const std::vector<JobId> jobs{kJob};
+    Scope reading(program.loop());
+    reading.spawn(next->remember_missing(jobs));
+    sim.simulator.run_for(1s);
+    EXPECT_EQ(append(*next, {gap}), 1u);
+    ASSERT_EQ(next->missing(kJob).size(), 1u) << room;
+    EXPECT_EQ(next->missing(kJob).at(3).lines, 40u) << room;
+    EXPECT_EQ(texts(*next).size(), 1u) << room;
+  }
 }
 
 TEST_F(JobLogsTest, ALineThatAHeadBeganIsEndedByTheNext) {
@@ -186,6 +203,15 @@ class LongLog : public JobLogsTest {
   static std::string number(const std::string& text) { return text.substr(0, text.find(' ')); }
   static WallTime at(int64_t n) { return WallTime(std::chrono::milliseconds(n)); }
 
+  // As who reads the file of a cluster that is down.
+  std::vector<std::string> in_file(const LogFilter& filter, std::optional<uint64_t> tail = {}) {
+    std::vector<std::string> out;
+    read_log(files(), logs->path(kJob), filter, tail, [&](std::string_view lines) {
+      for (const std::string_view one : split(trim(lines), '\n')) out.push_back(nlohmann::json::parse(one).at("text"));
+    });
+    return out;
+  }
+
   void expect_right_answers(JobLogs& logs) {
     EXPECT_EQ(asked(logs).size(), 30'000u);
     const auto seven = asked(logs, log_filter(7, {}));
@@ -217,6 +243,17 @@ TEST_F(LongLog, IsAnsweredFromTheRightPlaces) {
   expect_right_answers(*logs);
   logs->close(kJob);
   expect_right_answers(*logs);
+}
+
+TEST_F(LongLog, IsReadTheSameWayWithoutAHead) {
+  for (const bool with_index : {true, false}) {
+    if (!with_index) files().remove_tree(index_path(logs->path(kJob)));
+    for (const LogFilter& filter : {LogFilter{}, log_filter(7, {}), log_filter({}, at(29'990)), log_filter(8, {})}) {
+      EXPECT_EQ(in_file(filter), asked(*logs, filter));
+      for (const uint64_t tail : {uint64_t{0}, uint64_t{3}, uint64_t{2'345}, uint64_t{100'000}})
+        EXPECT_EQ(in_file(filter, tail), asked(*logs, filter, tail)) << tail;
+    }
+  }
 }
 
 TEST_F(LongLog, OnlyBlocksWithAnAnswerAreRead) {

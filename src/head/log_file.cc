@@ -36,7 +36,12 @@ std::string_view value_of(std::string_view line, std::string_view key) {
   return rest.starts_with('"') ? rest.substr(1, end - 1) : rest.substr(0, end);
 }
 
-bool is_whole(std::string_view line) { return line.starts_with('{') && line.ends_with('}'); }
+// With its last key; in a text the quotes would be escaped.
+bool is_whole(std::string_view line) {
+  constexpr size_t kTimeMax = 48;
+  if (!line.starts_with('{') || !line.ends_with("\"}")) return false;
+  return line.substr(line.size() - std::min(line.size(), kTimeMax)).find(",\"time\":\"") != std::string_view::npos;
+}
 
 bool matches(std::string_view line, const LogFilter& filter) {
   if (!is_whole(line)) return false;
@@ -141,6 +146,7 @@ LogFilter log_filter(std::optional<int> rank, std::optional<WallTime> since) {
 std::string log_entry(const NodeId& node, const AgentId& agent, const elastic::LogLine& line) {
   std::string out = "{\"agent\":";
   append_text(out, agent.value);
+  if (line.continues) out += ",\"continues\":true";
   fmt::format_to(std::back_inserter(out), ",\"generation\":{}", line.generation);
   if (line.missing_lines > 0) {
     fmt::format_to(std::back_inserter(out), ",\"missing\":{{\"bytes\":{},\"lines\":{}}}", line.missing_bytes,
@@ -324,6 +330,27 @@ void look_back(Files& files, const std::string& log, const LogIndex& index, cons
     } else {
       tail.wanted -= begins.size();
       if (!begins.empty()) tail.begin = begins.front();
+    }
+  }
+}
+
+void read_log(Files& files, const std::string& log, const LogFilter& filter, std::optional<uint64_t> tail,
+              const std::function<void(std::string_view)>& sink) {
+  bool damaged = false;
+  LogIndex index = read_index(files, log, file_size(files, log), damaged);
+  extend_index(files, log, index);
+  uint64_t from = 0;
+  if (tail) {
+    LogTail place = begin_tail(files, log, index, filter, *tail);
+    while (!place.done) look_back(files, log, index, filter, place);
+    from = place.begin;
+  }
+  for (LogRange range : log_ranges(index, filter, from)) {
+    while (range.begin < range.end) {
+      const LogPiece piece = read_lines(files, log, filter, range.begin, range.end, kReadBytes);
+      if (!piece.lines.empty()) sink(piece.lines);
+      if (piece.next == range.begin) break;
+      range.begin = piece.next;
     }
   }
 }

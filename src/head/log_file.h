@@ -2,6 +2,7 @@
 // the parts that can hold its answer.
 //
 //   log        {"agent":..,"generation":..,"node":..,"rank":..,"sequence":..,"stream":..,"text":..,"time":..}
+//              "continues":true: this output's next line goes on with it
 //   log.index  a line for each kBlock of the log: where it ends, how many lines, their times, the ranks with lines
 //
 // Keys are in alphabetical order, so that what is asked for can be found without a parser. An index that is missing,
@@ -10,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -95,5 +97,9 @@ LogTail begin_tail(Files& files, const std::string& log, const LogIndex& index, 
                    uint64_t wanted);
 // Looks at no more than a few blocks of the file.
 void look_back(Files& files, const std::string& log, const LogIndex& index, const LogFilter& filter, LogTail& tail);
+
+// All of the above at once, for a log that nobody writes to: gives `sink` the lines that match, piece by piece.
+void read_log(Files& files, const std::string& log, const LogFilter& filter, std::optional<uint64_t> tail,
+              const std::function<void(std::string_view)>& sink);
 
 }  // namespace rubato::head

@@ -122,7 +122,9 @@ Task<bool> Sessions::take_delivered(Connection& connection, const NodeId& node, 
   if (auto* lines = std::get_if<LogLines>(&message)) {
     LogAck ack;
     ack.job = lines->job;
+    const uint64_t last = lines->lines.empty() ? 0 : lines->lines.back().sequence;
     ack.sequence = co_await host_.keep_last_lines(node, std::move(*lines));
+    ack.refused = ack.sequence < last;
     connection.send(encode(ToAgent(ack)));
   } else if (const auto* offer = std::get_if<OutputOffer>(&message)) {
     const OutputAck ack = co_await host_.output_offered(node, offer->job);
@@ -173,8 +175,10 @@ Task<void> Sessions::handle(const NodeId& node, Session& session, ToHead message
   } else if (auto* lines = std::get_if<LogLines>(&message)) {
     LogAck ack;
     ack.job = lines->job;
+    const uint64_t last = lines->lines.empty() ? 0 : lines->lines.back().sequence;
     // What comes after them waits: a report that workers have ended means that their lines are here.
     ack.sequence = co_await host_.keep_lines(node, session.agent, std::move(*lines));
+    ack.refused = ack.sequence < last;
     session.connection->send(encode(ToAgent(ack)));
   } else if (const auto* wanted = std::get_if<PackageWanted>(&message)) {
     session.connection->send(encode(ToAgent(host_.package_part(*wanted))));
@@ -188,7 +192,7 @@ void Sessions::send_orders(const NodeId& node) {
   if (it == sessions_.end()) return;
   Orders orders = host_.orders(node);
   orders.revision = ++it->second->revision;
-  it->second->connection->send(encode(ToAgent(std::move(orders))));
+  for (std::string& message : encode_orders(std::move(orders))) it->second->connection->send(std::move(message));
 }
 
 void Sessions::ask_again() {

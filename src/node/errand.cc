@@ -146,7 +146,7 @@ void ErrandRunner::follow_ended() {
     return;
   }
   // A head that has forgotten the job does not want its lines either.
-  if (!abandoned_ && (gone_ || !log_.all_sent())) return;
+  if (!abandoned_ && (gone_ || !log_.all_kept())) return;
   group_.reset();
   parts_.discard(folder());
   prepared_ = false;
@@ -209,9 +209,9 @@ agent::WorkerGroup::Setup ErrandRunner::make_setup(const std::string& visible_de
   setup.own_variables = own_variables;
   const Generation generation = errand_.generation;
   last_words_.clear();
-  setup.lines = [this, generation](int rank, bool is_stderr, std::string line, uint64_t end) {
-    if (is_stderr) remember(rank, line);
-    log_.add(generation, rank, is_stderr, std::move(line), end);
+  setup.lines = [this, generation](int rank, bool is_stderr, agent::LineSplitter::Line line) {
+    if (is_stderr) remember(rank, line.text);
+    log_.add(generation, rank, is_stderr, std::move(line.text), line.end, line.continues);
   };
   setup.gate.open = [this] { return log_.has_room(parts_.head_takes_lines()); };
   setup.gate.changed = &parts_.room;
@@ -264,7 +264,7 @@ ErrandReport ErrandRunner::report() {
   report.forced = forced_;
   report.succeeded = finished_;
   // Nobody starts the next generation before the last lines of one that is done are out: it ends the job.
-  if (finished_ != 0 && !log_.all_sent() && errand_.phase != Phase::kRunning) return report;
+  if (finished_ != 0 && !log_.all_kept() && errand_.phase != Phase::kRunning) return report;
   switch (errand_.phase) {
     case Phase::kGathering:
       if (port_ && idle() && leaving_.empty()) {
@@ -286,7 +286,7 @@ ErrandReport ErrandRunner::running_report(ErrandReport report) {
   using State = agent::WorkerGroup::State;
   const State state = no_start_ ? State::kFailed : group_ ? group_->workers.state() : State::kIdle;
   // Whoever hears that they have ended may look for their last lines.
-  if (!idle() || (state != State::kIdle && !log_.all_sent())) {
+  if (!idle() || (state != State::kIdle && !log_.all_kept())) {
     report.state = ErrandState::kRunning;
     return report;
   }

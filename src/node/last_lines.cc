@@ -1,5 +1,6 @@
 #include "node/last_lines.h"
 
+#include "core/error.h"
 #include "core/turns.h"
 #include "node/log_spool.h"
 
@@ -29,11 +30,13 @@ Task<void> send_spool(World& world, JobId job, std::string folder, KeepLines kee
   LogSpool spool(world, folder, [] {});
   Turns turns(world.clock.loop());
   while (true) {
-    elastic::LogLines lines{job, spool.take(kBatchBytes), spool.owner()};
+    elastic::LogLines lines{.job = job, .lines = spool.take(kBatchBytes), .agent = spool.owner(), .follows = 0};
     if (lines.lines.empty()) co_return;
+    const uint64_t last = lines.lines.back().sequence;
     Task<uint64_t> kept = keep(std::move(lines));
     const uint64_t sequence = co_await std::move(kept);
     spool.acked(sequence);
+    if (sequence < last) throw Error(ErrorCode::kUnavailable, "the head's disk has no room for the lines");
     co_await turns.step();
   }
 }

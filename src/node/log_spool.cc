@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "agent/worker_output.h"
 #include "core/error.h"
@@ -23,6 +22,8 @@ constexpr uint64_t kFreeShare = 10;
 // The files of outputs keep about this much that is safe in segments: giving back less is not worth the call.
 constexpr uint64_t kGiveBackBytes = uint64_t{1} << 20;
 constexpr size_t kReadBytes = size_t{256} << 10;
+// A head whose disk is full is asked so often whether there is room again.
+constexpr Duration kRetry = 1s;
 
 constexpr std::string_view kSegmentEnd = ".lines";
 constexpr const char* kMarks = "/marks.json";
@@ -35,10 +36,11 @@ struct RecordHead {
   uint64_t generation = 0;
   uint64_t output_end = 0;  // in the file of the worker's output; 0: it has none
   int32_t rank = 0;
-  uint32_t size_and_stream = 0;  // size * 2 + is_stderr; kIsMissing: the text begins with two numbers
+  uint32_t size_and_stream = 0;  // size * 2 + is_stderr, and flags
 };
 static_assert(sizeof(RecordHead) == 40);
-constexpr uint32_t kIsMissing = uint32_t{1} << 31;
+constexpr uint32_t kIsMissing = uint32_t{1} << 31;  // the text begins with two numbers
+constexpr uint32_t kContinues = uint32_t{1} << 30;  // LogLine::continues
 
 template <class Number>
 bool read_number(std::string_view text, Number& number) {
@@ -61,7 +63,7 @@ std::optional<elastic::LogLine> read_record(std::string_view bytes, size_t& size
   RecordHead head;
   if (bytes.size() < sizeof head) return std::nullopt;
   std::memcpy(&head, bytes.data(), sizeof head);
-  const size_t text_size = (head.size_and_stream & ~kIsMissing) / 2;
+  const size_t text_size = (head.size_and_stream & ~(kIsMissing | kContinues)) / 2;
   if (text_size > elastic::kLogTextMax || bytes.size() - sizeof head < text_size) return std::nullopt;
   elastic::LogLine line;
   line.sequence = head.sequence;
@@ -69,6 +71,7 @@ std::optional<elastic::LogLine> read_record(std::string_view bytes, size_t& size
   line.generation = head.generation;
   line.rank = head.rank;
   line.is_stderr = (head.size_and_stream & 1) != 0;
+  line.continues = (head.size_and_stream & kContinues) != 0;
   line.text = bytes.substr(sizeof head, text_size);
   if ((head.size_and_stream & kIsMissing) != 0) read_missing(line);
   size = sizeof head + text_size;
@@ -190,7 +193,7 @@ void LogSpool::adopt_output(const OutputId& id, const std::string& path) {
   const WallTime time = world_.files.modified(path).value_or(world_.clock.wall());
   agent::LineSplitter splitter;
   const auto take = [&](std::vector<agent::LineSplitter::Line> lines) {
-    for (auto& line : lines) add_line(id, agent::without_return(std::move(line.text)), begin + line.end, time);
+    for (auto& line : lines) add_line(id, agent::without_return(line), begin + line.end, line.continues, time);
   };
   try {
     for (uint64_t at = begin;;) {
@@ -274,19 +277,19 @@ void LogSpool::begin_segment() {
 
 bool LogSpool::has_room(bool head_takes) {
   if (unacked_bytes() + buffer_.size() <= kSpoolBytesMax) return true;
-  if (head_takes) return false;
+  if (head_takes && !retry_at_) return false;
   const std::optional<Files::Room> room = world_.files.room(folder_);
   return !room || room->free > room->size / kFreeShare;
 }
 
-void LogSpool::add(Generation generation, int rank, bool is_stderr, std::string text, uint64_t end) {
-  add_line(OutputId{generation, rank, is_stderr}, std::move(text), end, world_.clock.wall());
+void LogSpool::add(Generation generation, int rank, bool is_stderr, std::string text, uint64_t end, bool continues) {
+  add_line(OutputId{generation, rank, is_stderr}, std::move(text), end, continues, world_.clock.wall());
 }
 
-void LogSpool::add_line(const OutputId& id, std::string text, uint64_t end, WallTime time) {
+void LogSpool::add_line(const OutputId& id, std::string text, uint64_t end, bool continues, WallTime time) {
   if (text.size() > elastic::kLogTextMax) text.resize(elastic::kLogTextMax);
   if (!missing_.empty()) settle();
-  put(id, text, end, time);
+  put(id, text, end, continues ? kContinues : 0, time);
 }
 
 void LogSpool::settle() {
@@ -302,10 +305,10 @@ void LogSpool::put_missing(Generation generation, int rank, uint64_t lines, uint
   const std::string text =
       fmt::format("{} {} rubato: {} line{} of rank {} ({} bytes) {} missing here: the disk of the node was full", lines,
                   bytes, lines, one ? "" : "s", rank, bytes, one ? "is" : "are");
-  put(OutputId{generation, rank, true}, text, 0, world_.clock.wall(), true);
+  put(OutputId{generation, rank, true}, text, 0, kIsMissing, world_.clock.wall());
 }
 
-void LogSpool::put(const OutputId& id, std::string_view text, uint64_t end, WallTime time, bool is_missing) {
+void LogSpool::put(const OutputId& id, std::string_view text, uint64_t end, uint32_t flags, WallTime time) {
   const bool was_idle = buffer_.empty();
   RecordHead head;
   head.sequence = next_sequence_++;
@@ -313,8 +316,7 @@ void LogSpool::put(const OutputId& id, std::string_view text, uint64_t end, Wall
   head.generation = id.generation;
   head.output_end = end;
   head.rank = id.rank;
-  head.size_and_stream =
-      static_cast<uint32_t>(text.size() * 2 + (id.is_stderr ? 1 : 0)) | (is_missing ? kIsMissing : 0);
+  head.size_and_stream = static_cast<uint32_t>(text.size() * 2 + (id.is_stderr ? 1 : 0)) | flags;
   buffer_.append(reinterpret_cast<const char*>(&head), sizeof head);
   buffer_ += text;
   const auto output = outputs_.find(id);
@@ -401,13 +403,19 @@ void LogSpool::next_segment_if_read() {
 
 std::vector<elastic::LogLine> LogSpool::take(size_t bytes_max) {
   flush();
+  const Instant now = world_.clock.now();
+  if (retry_at_ && now < *retry_at_) return {};
   while (true) {
     next_segment_if_read();
     const auto segment = std::ranges::find(segments_, read_.segment, &Segment::number);
     if (segment == segments_.end() || read_.offset >= segment->size) return {};
     std::vector<elastic::LogLine> lines = take_from(*segment, bytes_max);
-    if (!lines.empty()) return lines;
-    acked(acked_sequence_);
+    if (!lines.empty()) {
+      sent_sequence_ = lines.back().sequence;
+      if (retry_at_) retry_at_ = now + kRetry;
+      return lines;
+    }
+    acked_up_to(acked_sequence_);
   }
 }
 
@@ -451,11 +459,24 @@ void LogSpool::rewind() {
   flush();
   in_flight_.clear();
   in_flight_bytes_ = 0;
+  sent_sequence_ = 0;
+  retry_at_.reset();
   read_ = acked_;
-  if (!all_sent()) on_lines_();
+  if (!all_kept()) on_lines_();
+}
+
+void LogSpool::refused(uint64_t sequence) {
+  acked_up_to(sequence);
+  rewind();
+  retry_at_ = world_.clock.now() + kRetry;
 }
 
 void LogSpool::acked(uint64_t sequence) {
+  retry_at_.reset();
+  acked_up_to(sequence);
+}
+
+void LogSpool::acked_up_to(uint64_t sequence) {
   acked_sequence_ = std::max(acked_sequence_, sequence);
   while (!in_flight_.empty() && in_flight_.front().last_sequence <= acked_sequence_) {
     acked_bytes_ += in_flight_.front().bytes;
@@ -484,10 +505,9 @@ void LogSpool::drop_acked_segments() {
   }
 }
 
-bool LogSpool::all_sent() {
-  next_segment_if_read();
+bool LogSpool::all_kept() const {
   // What a full disk cannot even tell of must not keep a job from ending.
-  return buffer_.empty() && (missing_.empty() || no_room_) && read_ == end();
+  return buffer_.empty() && (missing_.empty() || no_room_) && unacked_bytes() == 0;
 }
 
 void LogSpool::remove() {

@@ -2,13 +2,14 @@
 //
 //   worker ──▶ its own file ──add──▶ buffer ──▶ segments on disk ──take──▶ in flight ──acked──▶ gone
 //                  │                                ▲  ▲                       │
-//                  └── adopt (of a dead agent) ─────┘  └── rewind (a new connection: what was not acknowledged is
-//                                                                             sent again)
+//                  └── adopt (of a dead agent) ─────┘  └── rewind (a new connection, or a head whose disk is full:
+//                                                          what was not acknowledged is sent again)
 //
 // Memory holds one buffer and the ends of what is in flight, never the lines: a noisy worker costs disk. Who prints
-// faster than the head takes it is slowed, as by a pipe, once kSpoolBytesMax wait (has_room). Without a head workers go
-// on and the spool grows, but a tenth of the disk stays free. Lines are lost only when the disk takes none; they are
-// counted, and a line at their place says how many (LogLine::missing_lines).
+// faster than the head takes it is slowed, as by a pipe, once kSpoolBytesMax wait (has_room). Without a head, or with
+// one whose disk is full, workers go on and the spool grows, but a tenth of the disk stays free. Lines are lost only
+// when the disk takes none; they are counted, and a line at their place says how many (LogLine::missing_lines). As
+// every line, that one stays until the head has it.
 //
 // A line that a worker has written outlives the agent, killed at whatever moment. Each output of a worker goes to a
 // file first (OutputTarget::path). Each record in a segment says where its line ends in that file; so whoever comes
@@ -20,6 +21,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,23 +63,30 @@ class LogSpool {
   // No worker is alive and all of their lines were added: their files go.
   void finish_outputs();
 
-  // Whether a worker may print more now. `head_takes`: a head is there, and takes lines.
+  // Whether a worker may print more now. `head_takes`: a head is there; one that refuses lines does not take them.
   bool has_room(bool head_takes);
 
   // Never throws: lines that the disk has no room for are counted, and a line says how many there were.
-  // `end`: behind the line in the output's file; 0: it is nobody's output.
-  void add(Generation generation, int rank, bool is_stderr, std::string text, uint64_t end = 0);
+  // `end`: behind the line in the output's file; 0: it is nobody's output. `continues`: as LogLine's.
+  void add(Generation generation, int rank, bool is_stderr, std::string text, uint64_t end = 0, bool continues = false);
   // No more lines come for now: tell about missing ones.
   void settle();
 
   void flush();  // to disk: an agent that is killed loses what was not
 
-  // The next lines to send, of about `bytes_max` bytes; empty: none now.
+  // The next lines to send, of about `bytes_max` bytes; empty: none now. A head that has refused lines is tried with
+  // one batch at a time, from retry_at() on.
   std::vector<elastic::LogLine> take(size_t bytes_max);
+  // The last line that was taken since the last rewind; 0: none.
+  uint64_t sent_sequence() const { return sent_sequence_; }
   void rewind();
   void acked(uint64_t sequence);
+  // The head has the lines up to this one, and no room for the next.
+  void refused(uint64_t sequence);
+  std::optional<Instant> retry_at() const { return retry_at_; }
 
-  bool all_sent();
+  // The head has all that it can get.
+  bool all_kept() const;
   uint64_t in_flight_bytes() const { return in_flight_bytes_; }
   uint64_t unacked_bytes() const { return added_bytes_ - acked_bytes_; }
 
@@ -112,8 +121,8 @@ class LogSpool {
   void adopt_marks();
   void adopt_outputs();
   void adopt_output(const OutputId& id, const std::string& path);
-  void add_line(const OutputId& id, std::string text, uint64_t end, WallTime time);
-  void put(const OutputId& id, std::string_view text, uint64_t end, WallTime time, bool is_missing = false);
+  void add_line(const OutputId& id, std::string text, uint64_t end, bool continues, WallTime time);
+  void put(const OutputId& id, std::string_view text, uint64_t end, uint32_t flags, WallTime time);
   void put_missing(Generation generation, int rank, uint64_t lines, uint64_t bytes);
   void drop_buffer();
   bool mark_dropped();
@@ -125,6 +134,7 @@ class LogSpool {
   Place end() const;
   void next_segment_if_read();
   std::vector<elastic::LogLine> take_from(const Segment& segment, size_t bytes_max);
+  void acked_up_to(uint64_t sequence);
   void drop_acked_segments();
 
   World& world_;
@@ -138,6 +148,8 @@ class LogSpool {
 
   uint64_t next_sequence_;
   uint64_t acked_sequence_ = 0;
+  uint64_t sent_sequence_ = 0;
+  std::optional<Instant> retry_at_;  // the head has refused lines
   uint64_t added_bytes_ = 0, acked_bytes_ = 0, in_flight_bytes_ = 0;
   struct Missing {
     uint64_t lines = 0, bytes = 0;

@@ -53,7 +53,7 @@ class Spool : public testing::Test {
 TEST_F(Spool, GivesLinesOnceWithAllThatIsKnownOfThem) {
   spool->add(3, 7, true, std::string("a\0\xff", 3));
   EXPECT_EQ(woken, 1);
-  EXPECT_FALSE(spool->all_sent());
+  EXPECT_FALSE(spool->all_kept());
   const auto lines = spool->take(100);
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_EQ(lines[0].sequence, 1u);
@@ -62,8 +62,10 @@ TEST_F(Spool, GivesLinesOnceWithAllThatIsKnownOfThem) {
   EXPECT_TRUE(lines[0].is_stderr);
   EXPECT_EQ(lines[0].text, std::string("a\0\xff", 3));
   EXPECT_EQ(lines[0].time_us, program.world().clock.wall().time_since_epoch().count());
-  EXPECT_TRUE(spool->all_sent());
   EXPECT_TRUE(spool->take(100).empty());
+  EXPECT_FALSE(spool->all_kept());
+  spool->acked(1);
+  EXPECT_TRUE(spool->all_kept());
 }
 
 TEST_F(Spool, KeepsTheNameOfWhoNumbersItsLines) {
@@ -106,7 +108,41 @@ TEST_F(Spool, SkipsWhatTheHeadTurnsOutToHave) {
   EXPECT_EQ(take_all(), (std::vector<std::string>{"8", "9", "10"}));
   spool->acked(10);
   EXPECT_EQ(spool->unacked_bytes(), 0u);
-  EXPECT_TRUE(spool->all_sent());
+  EXPECT_TRUE(spool->all_kept());
+}
+
+// The head's disk is full: one batch a second asks whether there is room again.
+TEST_F(Spool, KeepsWhatTheHeadHasNoRoomFor) {
+  for (int i = 1; i <= 10; ++i) spool->add(1, 0, false, std::string(1000, 'x'));
+  EXPECT_EQ(spool->sent_sequence(), 0u);
+  EXPECT_EQ(spool->take(2100).size(), 2u);
+  EXPECT_EQ(spool->sent_sequence(), 2u);
+  EXPECT_EQ(spool->take(2100).size(), 2u);
+  spool->refused(1);
+  EXPECT_TRUE(spool->take(2100).empty());
+  EXPECT_EQ(spool->sent_sequence(), 0u) << "what comes next follows on nothing";
+  EXPECT_FALSE(spool->all_kept());
+  ASSERT_TRUE(spool->retry_at());
+  sim.simulator.run_until(*spool->retry_at());
+  const auto again = spool->take(2100);
+  ASSERT_FALSE(again.empty());
+  EXPECT_EQ(again.front().sequence, 2u);
+  EXPECT_TRUE(spool->take(2100).empty()) << "until it is known whether there is room";
+  spool->acked(again.back().sequence);
+  EXPECT_FALSE(spool->retry_at());
+  last = again.back().sequence;
+  EXPECT_EQ(take_all().size(), 10 - last + (last - again.back().sequence));
+  spool->acked(10);
+  EXPECT_TRUE(spool->all_kept());
+}
+
+// Training goes on: more than usual waits, as without a head.
+TEST_F(Spool, AHeadWithoutRoomSlowsNobodyBeforeTheDiskIsNearlyFull) {
+  while (spool->has_room(true)) spool->add(1, 0, false, std::string(60'000, 'x'));
+  spool->refused(0);
+  EXPECT_TRUE(spool->has_room(true));
+  spool->acked(0);
+  EXPECT_FALSE(spool->has_room(true));
 }
 
 TEST_F(Spool, KeepsOnlyWhatIsNotAcknowledgedOnDisk) {
@@ -144,7 +180,7 @@ TEST_F(Spool, TellsOfMissingLinesByRank) {
   spool->flush();
   spool->add(1, 5, true, "and this");
   EXPECT_TRUE(take_all().empty());
-  EXPECT_TRUE(spool->all_sent()) << "a full disk must not keep the job from ending";
+  EXPECT_TRUE(spool->all_kept()) << "a full disk must not keep the job from ending";
   sim.machine(1).disk().set_free_bytes(1 << 20);
   spool->add(1, 6, false, "after");
   const auto lines = spool->take(1 << 16);
@@ -157,7 +193,9 @@ TEST_F(Spool, TellsOfMissingLinesByRank) {
   EXPECT_EQ(lines[1].missing_lines, 1u);
   EXPECT_EQ(lines[2].text, "after");
   EXPECT_EQ(lines[2].missing_lines, 0u);
-  EXPECT_TRUE(spool->all_sent());
+  EXPECT_FALSE(spool->all_kept());
+  spool->acked(lines[2].sequence);
+  EXPECT_TRUE(spool->all_kept());
 }
 
 TEST_F(Spool, TellsOfMissingLinesAtTheEndToo) {
@@ -169,7 +207,9 @@ TEST_F(Spool, TellsOfMissingLinesAtTheEndToo) {
   const auto lines = spool->take(1 << 16);
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_EQ(lines[0].missing_lines, 1u);
-  EXPECT_TRUE(spool->all_sent());
+  EXPECT_FALSE(spool->all_kept()) << "the count stays until the head has it";
+  spool->acked(lines[0].sequence);
+  EXPECT_TRUE(spool->all_kept());
 }
 
 // Only the last segment is read: the others may be gigabytes.

@@ -149,7 +149,7 @@ bool NodeAgent::over() {
   if (settings_.own_disk && !told_to_end_) sent = outputs_.all_delivered();
   for (const auto& [job, errand] : runners_) {
     if (!errand->idle()) return false;
-    sent = sent && errand->log().unacked_bytes() == 0 && errand->log().all_sent();
+    sent = sent && errand->log().all_kept();
   }
   if (sent || refused_) return true;
   if (linger_until_ == Instant{}) {

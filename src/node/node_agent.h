@@ -49,6 +49,7 @@ class NodeAgent {
   elastic::Hello hello(const Connection& connection);
   std::vector<elastic::ErrandReport> reports();
   void handle(const elastic::ToAgent& message, Connection& connection);
+  void collect(const elastic::Orders& orders);
   void obey(const elastic::Orders& orders);
   void follow_outputs(const elastic::Orders& orders);
   void handle_goodbye(const elastic::Goodbye& goodbye);
@@ -76,6 +77,7 @@ class NodeAgent {
   uint64_t head_epoch_ = 0;  // the newest one obeyed
   Duration heartbeat_ = 3s;
   uint64_t revision_ = 0;                                   // of the orders acted on
+  elastic::Orders begun_;                                   // of which more is to come
   Connection* connection_ = nullptr;                        // obeying
   std::optional<std::vector<elastic::ErrandReport>> told_;  // on this connection
 

@@ -116,6 +116,7 @@ Task<bool> NodeAgent::greet(Connection& connection) {
 Task<void> NodeAgent::session(Connection& connection) {
   connection_ = &connection;
   revision_ = 0;  // this head counts anew
+  begun_ = {};
   PackageStore::Ask ask = [&connection](const PackageWanted& wanted) {
     const ToHead message = wanted;
     connection.send(encode(message));
@@ -151,7 +152,16 @@ Task<void> NodeAgent::send_news(Connection& connection) {
       const ToHead message = Reports{std::move(now)};
       connection.send(encode(message, world_.clock.now()));
     }
-    co_await changed_.wait();
+    std::optional<Instant> retry;
+    for (const auto& [job, errand] : runners_) {
+      const std::optional<Instant> at = errand->log().retry_at();
+      if (at && (!retry || *at < *retry)) retry = at;
+    }
+    if (retry) {
+      co_await changed_.wait_until(*retry);
+    } else {
+      co_await changed_.wait();
+    }
   }
 }
 
@@ -173,7 +183,8 @@ Task<void> NodeAgent::send_logs(Connection& connection) {
       if (in_flight >= kInFlightMax || found == runners_.end()) continue;
       LogSpool& log = found->second->log();
       const uint64_t before = log.in_flight_bytes();
-      LogLines lines{job, log.take(kBatchBytes), log.owner()};
+      LogLines lines{.job = job, .lines = {}, .agent = log.owner(), .follows = log.sent_sequence()};
+      lines.lines = log.take(kBatchBytes);
       if (lines.lines.empty()) continue;
       more = sent = true;
       in_flight += log.in_flight_bytes() - std::min(before, log.in_flight_bytes());
@@ -201,15 +212,27 @@ Task<void> NodeAgent::receive(Connection& connection) {
 }
 
 void NodeAgent::handle(const ToAgent& message, Connection&) {
-  if (const auto* orders = std::get_if<Orders>(&message)) obey(*orders);
+  if (const auto* orders = std::get_if<Orders>(&message)) collect(*orders);
   if (const auto* part = std::get_if<PackagePart>(&message)) packages_.take(*part);
   if (const auto* goodbye = std::get_if<Goodbye>(&message)) handle_goodbye(*goodbye);
   if (const auto* ack = std::get_if<LogAck>(&message)) {
     const auto found = runners_.find(ack->job);
-    if (found != runners_.end()) found->second->log().acked(ack->sequence);
+    if (found != runners_.end() && ack->refused) found->second->log().refused(ack->sequence);
+    if (found != runners_.end() && !ack->refused) found->second->log().acked(ack->sequence);
     room_.notify();
     stir();
   }
+}
+
+void NodeAgent::collect(const Orders& orders) {
+  if (orders.revision != begun_.revision) begun_ = Orders{};
+  begun_.revision = orders.revision;
+  begun_.drain = orders.drain;
+  begun_.errands.insert(begun_.errands.end(), orders.errands.begin(), orders.errands.end());
+  begun_.outputs.insert(begun_.outputs.end(), orders.outputs.begin(), orders.outputs.end());
+  if (begun_.errands.size() > kErrandsMax || begun_.outputs.size() > kOutputsMax)
+    throw Error(ErrorCode::kFailed, "it orders more than a node can do");
+  if (!orders.more) obey(std::exchange(begun_, {}));
 }
 
 void NodeAgent::obey(const Orders& orders) {

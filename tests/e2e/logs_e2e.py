@@ -69,6 +69,8 @@ class Noise(Case):
         self.assertEqual(texts[0], "10%\r20%")
         long = [text for text in texts if text.startswith("x")]
         self.assertEqual("".join(long), "x" * 1600000, "a long line comes in pieces")
+        with self.output_of("logs", job, "--no-prefix", "--rank", 0) as lines:
+            self.assertIn("x" * 1600000 + "\n", list(lines), "and is put together again")
         self.assertEqual(texts[len(long) + 1:], ["", "\0\x1b[1m\ufffd\ufffd", "ä \u2028 end"])
         self.assertEqual(self.log_texts(job, "--tail", 1), ["ä \u2028 end"])
 
