@@ -40,6 +40,14 @@ class ScriptedHead {
     const auto found = connections.find(node);
     if (found != connections.end()) found->second->send(encode(message));
   }
+  // From now on, and what came before.
+  void acknowledge_all() {
+    acknowledges = true;
+    for (const auto& [job, sequence] : durable) {
+      const elastic::ToAgent ack = elastic::LogAck{JobId{job.second}, sequence};
+      send(job.first, ack);
+    }
+  }
   void send_orders(const std::string& node) {
     elastic::Orders orders;
     orders.revision = ++revision;
