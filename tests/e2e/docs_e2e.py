@@ -11,6 +11,7 @@ words after its ```:
 """
 import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 
@@ -96,6 +97,7 @@ class Docs(harness.Case):
         self.work.mkdir(parents=True)
         (self.home / "bin").mkdir()
         os.symlink(RUBATO, self.home / "bin/rubato")
+        os.symlink(ROOT / "examples", self.work / "examples")  # pages type from the folder of a checkout
 
     def environment(self, **changes):
         path = f"{self.home / 'bin'}:{os.environ['PATH']}"
@@ -113,11 +115,13 @@ class Docs(harness.Case):
             path = self.work / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
+        port = harness.free_port()  # others may test at the usual one
         shell = Shell(self)
         with shell:
             for block in blocks_of(page):
                 if not block.runs:
                     continue
+                block.lines = [line.replace(":29400", f":{port}") for line in block.lines]
                 if block.kind == "sh":
                     shell.type("\n".join(block.lines), block.place)
                     continue
@@ -145,14 +149,26 @@ class Docs(harness.Case):
     def test_page_config(self):
         self.run_page("docs/config.md")
 
+    def test_page_external_providers(self):
+        self.run_page("docs/external-providers.md")
+
+    def test_page_fault_tolerance(self):
+        self.run_page("docs/fault-tolerance.md")
+
     def test_page_jobs(self):
         self.run_page("docs/jobs.md")
 
     def test_page_journal(self):
         self.run_page("docs/journal.md")
 
+    def test_page_security(self):
+        self.run_page("docs/security.md")
+
     def test_page_simulate(self):
         self.run_page("docs/simulate.md")
+
+    def test_page_testing(self):
+        self.run_page("docs/testing.md")
 
     def test_every_page_with_commands_is_run(self):
         run = set(re.findall(r'self.run_page\("([^"]+)"\)', Path(__file__).read_text()))
@@ -167,6 +183,18 @@ class Docs(harness.Case):
                 if not known:
                     wrong.append(f"{block.place}: '{block.kind} {block.marker}'")
         self.assertEqual(wrong, [])
+
+    def test_paths_of_the_repository_are_there(self):
+        missing = []
+        for page in PAGES:
+            for path in re.findall(r"`((?:src|tests|tools|examples|docs|python|bench|demo|cmake)/[\w./{},*-]+)",
+                                   (ROOT / page).read_text()):
+                head, _, rest = path.partition("{")
+                choices, _, tail = rest.partition("}")
+                for choice in choices.split(","):
+                    if "foo" not in path and not list(ROOT.glob(head + choice + tail)):
+                        missing.append(f"{page}: {head}{choice}{tail}")
+        self.assertEqual(missing, [])
 
     def test_links_lead_somewhere(self):
         missing = []
@@ -191,11 +219,12 @@ class Shell:
         words = 'set -eo pipefail; while IFS= read -r f; do . "$f"; echo "$f" >> "$0"; done'
         self.process = subprocess.Popen(["bash", "--norc", "-c", words, self.answers], env=self.case.environment(),
                                         cwd=self.case.work, stdin=subprocess.PIPE, stdout=self.log,
-                                        stderr=subprocess.STDOUT, text=True, preexec_fn=harness.die_with_parent)
+                                        stderr=subprocess.STDOUT, text=True, preexec_fn=harness.die_with_parent,
+                                        start_new_session=True)
         return self
 
     def __exit__(self, *_):
-        self.process.kill()
+        os.killpg(self.process.pid, signal.SIGKILL)  # with what it left in the background
         self.process.communicate()
         self.log.close()
 
