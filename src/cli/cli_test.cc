@@ -86,6 +86,8 @@ TEST(Cli, AnUnknownCommandSuggestsTheNearest) {
   EXPECT_EQ(result.err, "error: unknown command 'docter'\n  fix did you mean rubato doctor? see 'rubato --help'\n");
   EXPECT_NE(type({"train.py"}).err.find("did you mean rubato run train.py?"), std::string::npos);
   EXPECT_NE(type({"--nnodes"}).err.find("did you mean rubato run --nnodes?"), std::string::npos);
+  EXPECT_NE(type({"--cluster", "a", "jobs"}).err.find("flags stand after the command: rubato COMMAND --cluster"),
+            std::string::npos);
   EXPECT_NE(type({"xyzzy"}).err.find("see 'rubato --help'"), std::string::npos);
 }
 
@@ -94,7 +96,7 @@ TEST(Cli, AGroupOfCommandsNeedsOneMoreWord) {
   EXPECT_EQ(result.code, 2);
   EXPECT_NE(result.err.find("write rubato job show j-1"), std::string::npos);
   EXPECT_EQ(type({"config"}).err,
-            "error: rubato config needs one more word: check, show, explain, migrate, schema\n"
+            "error: rubato config needs a subcommand: check, show, explain, migrate, schema\n"
             "  fix write rubato config check, or see 'rubato help config check'\n");
 }
 

@@ -30,6 +30,8 @@ bool is_flag_word(std::string_view word) {
   return space == std::string_view::npos || (word.starts_with("--") && word.find('=') < space);
 }
 
+constexpr int kFewWords = 3;  // of a command; where there may be more, the rest is a command for elsewhere, or jobs
+
 class CommandLineParser {
  public:
   CommandLineParser(const Command& command, const std::vector<std::string>& args, const Environment& env)
@@ -70,11 +72,25 @@ class CommandLineParser {
     const auto& positional = command_.positional;
     if (!positional.remainder && out_.positionals.size() > static_cast<size_t>(positional.at_most)) {
       throw Error(ErrorCode::kUsage,
-                  fmt::format("unexpected word '{}'", out_.positionals[static_cast<size_t>(positional.at_most)]), "",
-                  see_help());
+                  fmt::format("unexpected argument '{}'", out_.positionals[static_cast<size_t>(positional.at_most)]),
+                  "", see_help());
     }
+    check_empty_words();
     for (const Flag& flag : command_.flags) take_environment(flag);
     return std::move(out_);
+  }
+
+  // An empty argument is, as a rule, a variable of the shell that is not set. `rubato down "$CLUSTER"` must not end
+  // another cluster then. What belongs to a program may be empty.
+  void check_empty_words() const {
+    const auto& positional = command_.positional;
+    const auto& words = out_.positionals;
+    const size_t ours = positional.remainder ? 0 : positional.at_most > kFewWords ? 1 : words.size();
+    for (size_t i = 0; i < std::min(ours, words.size()); ++i) {
+      if (!words[i].empty()) continue;
+      throw Error(ErrorCode::kUsage, fmt::format("an empty argument was given for {}", positional.name), "",
+                  fmt::format("is a variable of your shell not set? {}", see_help()));
+    }
   }
 
   void take_environment(const Flag& flag) {
@@ -151,14 +167,25 @@ class CommandLineParser {
 
   std::string next_value(const Flag& flag) {
     if (at_ < args_.size() && !is_flag_word(args_[at_])) return args_[at_++];
-    throw Error(ErrorCode::kUsage, fmt::format("--{} needs a value", flag.name), "",
-                fmt::format("write --{} {}", flag.name, flag.value));
+    throw needs_value(flag);
+  }
+
+  static Error needs_value(const Flag& flag) {
+    return Error(ErrorCode::kUsage, fmt::format("--{} needs a value", flag.name), "",
+                 fmt::format("write --{} {}", flag.name, flag.value));
+  }
+
+  // A cluster, or a file: an empty one would be taken for the default, or for a folder.
+  static bool names_something(const Flag& flag) {
+    return flag.name == "cluster" || flag.name == "cluster-name" || flag.value == "FILE" || flag.value == "FILE|-" ||
+           flag.value == "JOURNAL" || flag.value == "FOLDER";
   }
 
   void store(const Flag& flag, const std::string* value) {
     Given& given = out_.given[std::string(flag.name)];
     given.origin = fmt::format("--{}", flag.name);
     if (value == nullptr) return;
+    if (value->empty() && names_something(flag)) throw needs_value(flag);
     if (flag.kind == FlagKind::kValue) given.values.clear();
     given.values.push_back(*value);
   }

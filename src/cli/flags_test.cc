@@ -120,13 +120,27 @@ TEST(Flags, ACommandWithoutRemainderRefusesMoreWords) {
   const Command table{.name = "completion", .positional = {.name = "SHELL", .at_most = 1}};
   EXPECT_EQ(parse_command(table, {"bash"}, {}).positionals, (Words{"bash"}));
   const Error error = usage_error([&] { parse_command(table, {"bash", "zsh"}, {}); });
-  EXPECT_EQ(error.message, "unexpected word 'zsh'");
+  EXPECT_EQ(error.message, "unexpected argument 'zsh'");
 }
 
 TEST(Flags, BadValuesNameTheirOrigin) {
   EXPECT_EQ(bad_value({.values = {"x"}, .origin = "--nnodes"}, "no").message, "--nnodes x: no");
   EXPECT_EQ(bad_value({.values = {"x"}, .origin = "PET_NNODES", .joint = '='}, "no").message, "PET_NNODES=x: no");
   EXPECT_EQ(bad_value({.values = {""}, .origin = "--nnodes"}, "no").message, "--nnodes '': no");
+}
+
+TEST(Flags, AnEmptyArgumentIsNotTheDefault) {
+  const Command down{.name = "down",
+                     .positional = {.name = "CLUSTER", .at_most = 1},
+                     .flags = {{.name = "cluster", .kind = FlagKind::kValue, .value = "NAME", .env = "RUBATO_CLUSTER"},
+                               {.name = "state", .kind = FlagKind::kValue, .value = "FILE|-"}}};
+  const Error error = usage_error([&] { parse_command(down, {""}, {}); });
+  EXPECT_EQ(error.message, "an empty argument was given for CLUSTER");
+  EXPECT_NE(error.hint.find("is a variable of your shell not set?"), std::string::npos);
+  EXPECT_EQ(usage_error([&] { parse_command(down, {"--cluster", ""}, {}); }).message, "--cluster needs a value");
+  EXPECT_EQ(usage_error([&] { parse_command(down, {"--state="}, {}); }).message, "--state needs a value");
+  EXPECT_FALSE(parse_command(down, {}, {{"RUBATO_CLUSTER", ""}}).has("cluster"));
+  EXPECT_EQ(parse({"train.py", ""}).positionals, (Words{"train.py", ""}));
 }
 
 }  // namespace

@@ -94,7 +94,7 @@ std::vector<std::string_view> words_of(const std::string& group) {
 Error unknown_in_group(const std::string& group, const std::vector<std::string_view>& known, const std::string& word) {
   const std::string example = fmt::format("rubato {} {}", group, known.front());
   if (word.empty() || word.starts_with('-')) {
-    return Error(ErrorCode::kUsage, fmt::format("rubato {} needs one more word: {}", group, join(known, ", ")), "",
+    return Error(ErrorCode::kUsage, fmt::format("rubato {} needs a subcommand: {}", group, join(known, ", ")), "",
                  fmt::format("write {}, or see 'rubato help {} {}'", example, group, known.front()));
   }
   const auto near = nearest(word, known);
@@ -120,6 +120,13 @@ Error unknown_in_group(const std::string& group, const std::vector<std::string_v
                fmt::format("write {}{}", example, all));
 }
 
+bool has_flag(const Command& command, std::string_view word) {
+  const std::string_view name = word.substr(0, word.find('='));
+  return std::ranges::any_of(command.flags, [&](const Flag& flag) {
+    return name.starts_with("--") ? flag.name == name.substr(2) : name.size() == 2 && flag.short_name == name[1];
+  });
+}
+
 }  // namespace
 
 Error unknown_command(const std::vector<std::string>& words) {
@@ -134,7 +141,11 @@ Error unknown_command(const std::vector<std::string>& words) {
   const auto near = nearest(word, names);
   const auto other = synonym(word);
   std::string hint = "see 'rubato --help'";
-  if (flag || word.ends_with(".py")) {
+  if (flag && !has_flag(run_table(), word) && std::ranges::any_of(all_commands(), [&](const Command* command) {
+        return !command->hidden && has_flag(*command, word);
+      })) {
+    hint = "flags stand after the command: rubato COMMAND " + word;
+  } else if (flag || word.ends_with(".py")) {
     hint = fmt::format("did you mean rubato run {}? see 'rubato --help'", word);
   } else if (other) {
     hint = fmt::format("did you mean rubato {}? see 'rubato --help'", *other);
