@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "core/text.h"
+#include "model/cluster_name.h"
 
 namespace rubato::cli {
 namespace {
@@ -16,11 +17,6 @@ std::string variable(const Environment& env, const char* name) {
 }
 
 // The name becomes a part of a path.
-bool valid_cluster_name(std::string_view name) {
-  const auto fine = [](char c) { return ('a' <= c && c <= 'z') || ('0' <= c && c <= '9') || c == '-'; };
-  return !name.empty() && name.size() <= 40 && std::all_of(name.begin(), name.end(), fine);
-}
-
 // A machine was asked for, by `up` or `doctor`, and nothing came of it.
 bool has_only_tries(const std::filesystem::path& folder) {
   std::error_code error;
@@ -50,7 +46,7 @@ std::vector<ClusterFound> list_clusters(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
-    if (!entry.is_directory(error) || !valid_cluster_name(name) || has_only_tries(entry.path())) continue;
+    if (!entry.is_directory(error) || !is_cluster_name(name) || has_only_tries(entry.path())) continue;
     const bool open = std::filesystem::exists(entry.path() / "head" / "head.json", error) ||
                       std::filesystem::exists(entry.path() / "remote.json", error);
     out.push_back({name, open});
@@ -96,9 +92,9 @@ std::string choose_past_cluster(const std::vector<ClusterFound>& found, const st
 }
 
 ClusterPlace place_of(const Environment& env, const std::string& name) {
-  if (!valid_cluster_name(name)) {
+  if (!is_cluster_name(name)) {
     throw Error(ErrorCode::kUsage, fmt::format("'{}' is not a name for a cluster", name), "",
-                "use up to 40 of a-z, 0-9 and '-'");
+                std::string(kClusterNameRule) + "; a file's name can be replaced with --cluster-name NAME");
   }
   return {name, clusters_folder(env) + "/" + name};
 }

@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
-
+#include "cli/user_file.h"
 #include "cli/values.h"
 #include "core/text.h"
 #include "os/files.h"
@@ -158,12 +157,9 @@ bool is_cluster_file(std::string_view word) {
 ClusterText read_cluster_text(Files& files, const std::string& path) {
   ClusterText out;
   out.path = path;
-  const auto text = is_url(path) ? std::optional(download(path)) : files.read(std::filesystem::absolute(path).string());
-  if (!text) {
-    throw Error(ErrorCode::kUsage, fmt::format("the cluster file '{}' cannot be read", path), "",
-                "give the path of a file, or none for all of this machine");
-  }
-  out.text = *text;
+  out.text = is_url(path) ? download(path)
+                          : read_user_file(files, "the cluster file", path,
+                                           "give the path of a file, or none for all of this machine");
   out.file = read_cluster_file(out.text, path);
   return out;
 }

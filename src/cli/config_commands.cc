@@ -7,6 +7,7 @@
 
 #include "cli/layout.h"
 #include "cli/session.h"
+#include "cli/user_file.h"
 #include "model/config_schema.h"
 #include "model/yaml_value.h"
 #include "os/files.h"
@@ -15,6 +16,8 @@ namespace rubato::cli {
 namespace {
 
 using nlohmann::ordered_json;
+
+constexpr size_t kWarningsShown = 10;
 
 Hue severity_hue(Severity severity) {
   switch (severity) {
@@ -32,12 +35,7 @@ Hue severity_hue(Severity severity) {
 
 ClusterFile read_file(const std::string& path) {
   os::RealFiles files;
-  const auto text = files.read(std::filesystem::absolute(path).string());
-  if (!text) {
-    throw Error(ErrorCode::kUsage, fmt::format("the cluster file '{}' cannot be read", path), "",
-                "give the path of a file");
-  }
-  return read_cluster_file(*text, path);
+  return read_cluster_file(read_user_file(files, "the cluster file", path), path);
 }
 
 std::string counted(size_t count, std::string_view one, std::string_view many) {
@@ -55,7 +53,8 @@ std::string verdict(const ClusterFile& file, const std::string& path) {
     return fmt::format("{} has {}\n", path, counted(errors, "error", "errors"));
   }
   if (const size_t words = count_of(file, Severity::kUnfilled)) {
-    return fmt::format("{} can be read; {} to fill in before rubato up\n", path, counted(words, "word", "words"));
+    return fmt::format("{} can be read; {} to fill in before rubato up\n", path,
+                       counted(words, "placeholder", "placeholders"));
   }
   const bool hosts = file.provider.head.has_value();
   const std::string nodes = hosts ? "hosts of your own" : counted(file.types.size(), "node type", "node types");
@@ -76,6 +75,13 @@ ordered_json findings_document(const ClusterFile& file) {
   return {{"ok", !file.has(Severity::kError)},
           {"ready", !file.has(Severity::kError) && !file.has(Severity::kUnfilled)},
           {"findings", std::move(list)}};
+}
+
+std::string finding_text(const Finding& one, bool colour) {
+  std::string out = fmt::format("{}: {}: {}", one.where,
+                                paint(to_string(one.severity), severity_hue(one.severity), colour), clean(one.message));
+  if (!one.hint.empty()) out += (one.severity == Severity::kError ? "\n    fix: " : "; ") + clean(one.hint);
+  return out + "\n";
 }
 
 // What the file itself cannot tell: whether the program that it names is there. Its path is meant from the file's
@@ -100,12 +106,21 @@ void look_for_program(ClusterFile& file, const std::string& path) {
 std::string findings_text(const ClusterFile& file, bool all, bool colour) {
   std::string out;
   for (const Finding& one : file.findings) {
-    const bool error = one.severity == Severity::kError;
-    if (!all && !error) continue;
-    out += fmt::format("{}: {}: {}", one.where, paint(to_string(one.severity), severity_hue(one.severity), colour),
-                       clean(one.message));
-    if (!one.hint.empty()) out += (error ? "\n    fix: " : "; ") + clean(one.hint);
-    out += "\n";
+    if (all || one.severity == Severity::kError) out += finding_text(one, colour);
+  }
+  return out;
+}
+
+std::string warnings_text(const ClusterFile& file, const std::string& path, bool colour) {
+  const size_t count = count_of(file, Severity::kWarning);
+  std::string out;
+  size_t shown = 0;
+  for (const Finding& one : file.findings) {
+    if (one.severity == Severity::kWarning && shown++ < kWarningsShown) out += finding_text(one, colour);
+  }
+  if (count > kWarningsShown) {
+    out +=
+        fmt::format("and {}: rubato config check {}\n", counted(count - kWarningsShown, "warning", "warnings"), path);
   }
   return out;
 }

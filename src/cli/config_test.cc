@@ -84,6 +84,8 @@ TEST(ConfigCommands, AMissingFileIsSaid) {
   const Typed typed = type({"config", "check", "/nowhere/c.yaml"});
   EXPECT_EQ(typed.code, 2);
   EXPECT_NE(typed.err.find("the cluster file '/nowhere/c.yaml' cannot be read"), std::string::npos);
+  EXPECT_NE(typed.err.find("there is no such file"), std::string::npos) << typed.err;
+  EXPECT_NE(type({"config", "check", "/"}).err.find("cannot be read: it is a folder"), std::string::npos);
   EXPECT_EQ(type({"config", "check"}).code, 2);
 }
 

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/render_plan.h"
 #include "cli/render_scale.h"
 #include "cli/session.h"
+#include "cli/user_file.h"
 #include "core/error.h"
 #include "head/scale_documents.h"
 #include "model/cluster_spec.h"
@@ -23,12 +23,7 @@ using nlohmann::ordered_json;
 std::string read_state(const std::string& path, const Shell& shell) {
   if (path == "-") return shell.read_input();
   os::RealFiles files;
-  auto text = files.read(std::filesystem::absolute(path).string());
-  if (!text) {
-    throw Error(ErrorCode::kUsage, fmt::format("the state '{}' cannot be read", path), "",
-                "give the path of a file, or - for standard input");
-  }
-  return std::move(*text);
+  return read_user_file(files, "the state", path, "give the path of a file, or - for standard input");
 }
 
 int plan_state(const std::string& path, const ParsedCommand& parsed, const Shell& shell) {
@@ -46,19 +41,15 @@ int plan_state(const std::string& path, const ParsedCommand& parsed, const Shell
 // What `up` and the autoscaler would do with a file: decided by the cluster's head where there is one, else here.
 int plan_file(const std::string& path, const ParsedCommand& parsed, const Shell& shell) {
   os::RealFiles files;
-  const auto text = files.read(std::filesystem::absolute(path).string());
-  if (!text) {
-    throw Error(ErrorCode::kUsage, fmt::format("the cluster file '{}' cannot be read", path), "",
-                "give the path of a file");
-  }
-  const ClusterSpec spec = read_cluster_spec(*text, path);
+  const std::string text = read_user_file(files, "the cluster file", path);
+  const ClusterSpec spec = read_cluster_spec(text, path);
   const auto found = list_clusters(clusters_folder(shell.env));
   const bool open =
       std::any_of(found.begin(), found.end(), [&](const auto& one) { return one.open && one.name == spec.name; });
   nlohmann::json plan;
   if (open) {
     const std::unique_ptr<Api> api = shell.open_api(place_of(shell.env, spec.name));
-    plan = post(*api, "plan", {{"text", *text}, {"file", path}});
+    plan = post(*api, "plan", {{"text", text}, {"file", path}});
   } else {
     plan = head::plan_document(cluster::State{}, spec, shell.now());
   }

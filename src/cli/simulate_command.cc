@@ -10,6 +10,7 @@
 
 #include "cli/past_file.h"
 #include "cli/session.h"
+#include "cli/user_file.h"
 #include "core/text.h"
 #include "os/file_mode.h"
 #include "os/files.h"
@@ -29,10 +30,7 @@ constexpr uint64_t kSeedsToExpect = 100;
 
 std::string read_text(const std::string& path, std::string_view what) {
   os::RealFiles files;
-  const auto text = files.read(std::filesystem::absolute(path).string());
-  if (!text)
-    throw Error(ErrorCode::kUsage, fmt::format("{} '{}' cannot be read", what, path), "", "give the path of a file");
-  return *text;
+  return read_user_file(files, what, path);
 }
 
 // For people to pass on: as readable as anything that they make.

@@ -6,6 +6,7 @@
 
 #include "cli/cluster_commands.h"
 #include "cli/cluster_tools.h"
+#include "cli/config_commands.h"
 #include "cli/document.h"
 #include "cli/head_command.h"
 #include "cli/head_start.h"
@@ -325,10 +326,12 @@ class Upper {
       return;
     }
     const json& totals = object_in(status, "totals");
-    shell_.err(fmt::format(
-        "'{}' is up with {}: {}\n  rubato submit train.py    run something\n"
-        "  rubato status             see it\n  rubato down               end it\n",
-        place_.name, nodes_words(nodes.up), usage_text(object_in(totals, "used"), object_in(totals, "resources"))));
+    const std::string room = nodes.up == 0 ? "they come when a job needs them"
+                                           : usage_text(object_in(totals, "used"), object_in(totals, "resources"));
+    shell_.err(
+        fmt::format("'{}' is up with {}: {}\n  rubato submit train.py    run something\n"
+                    "  rubato status             see it\n  rubato down               end it\n",
+                    place_.name, nodes_words(nodes.up), room));
   }
 
   const ParsedCommand& parsed_;
@@ -349,6 +352,10 @@ int up_command(const ParsedCommand& parsed, const Shell& shell) {
   std::unique_ptr<ClusterTools> tools = shell.cluster_tools();
   WantedCluster wanted;
   wanted.text = read_wanted(parsed, shell, *tools);
+  // The rubato that was typed says it, not the one that it starts on the head's machine.
+  if (!parsed.positionals.empty() && !parsed.has("here")) {
+    shell.err(warnings_text(wanted.text.file, wanted.text.path, shell.colour));
+  }
   if (!wanted.text.file.provider.this_machine() && !parsed.has("here")) return remote_up(parsed, shell, wanted.text);
   wanted.spec = read_cluster_spec(wanted.text.text, wanted.text.path, parsed.value("files-hash"));
   return Upper(parsed, shell, std::move(tools), std::move(wanted)).run();

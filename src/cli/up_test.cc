@@ -353,5 +353,28 @@ TEST(Down, PurgeSaysWhatItLeavesInEtcd) {
   EXPECT_FALSE(std::filesystem::exists(machine.folder));
 }
 
+TEST(Up, SaysWhatItWarnsOfInAFile) {
+  Machine machine;
+  const std::string file = machine.home + "/c.yaml";
+  std::filesystem::create_directories(machine.home);
+  std::ofstream(file) << "provider: {type: local}\nnode_types: {machine: {resources: {CPU: 1}, min_workers: 1}}\n";
+  const Typed typed = machine.type({"up", file});
+  EXPECT_EQ(typed.code, 0) << typed.err;
+  EXPECT_TRUE(typed.err.starts_with(file + ":1:1: warning: the file has no cluster_name; 'local' is taken"))
+      << typed.err;
+  EXPECT_EQ(machine.type({"up"}).err.find("warning"), std::string::npos);
+}
+
+TEST(Up, RefusesAFileThatNoHeadWouldTake) {
+  Machine machine;
+  const std::string file = machine.home + "/c.yaml";
+  std::filesystem::create_directories(machine.home);
+  std::ofstream(file) << "cluster_name: local\nprovider: {type: local}\n" << std::string(size_t{1} << 20, '#') << "\n";
+  const Typed typed = machine.type({"up", file});
+  EXPECT_EQ(typed.code, 2);
+  EXPECT_NE(typed.err.find("the cluster file has 1025 KiB; it may have 480 at most"), std::string::npos) << typed.err;
+  EXPECT_TRUE(machine.daemons.started.empty());
+}
+
 }  // namespace
 }  // namespace rubato::cli

@@ -6,6 +6,8 @@
 
 #include "core/text.h"
 #include "model/cluster_file_readers.h"
+#include "model/cluster_name.h"
+#include "model/limits.h"
 #include "model/placeholders.h"
 
 namespace rubato {
@@ -13,10 +15,19 @@ namespace {
 
 // Ten thousand hosts with room to spare; what is walked stays small.
 constexpr size_t kFileNodesMax = 50'000;
+// A head takes it as JSON, where a line end or a quote has two bytes, with room for the rest of the request.
+constexpr size_t kFileBytesMax = (kClusterFileBodyMax - (size_t{64} << 10)) / 2;
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // some editors begin a file with it
 
 // Notes what is wrong with the text itself. nullopt when there is no tree.
 std::optional<Yaml> parse_leniently(std::string_view text, const std::string& file, Findings& findings) {
+  if (text.size() > kFileBytesMax) {
+    findings.error(Error(ErrorCode::kUsage,
+                         fmt::format("the cluster file has {} KiB; it may have {} at most", (text.size() + 1023) / 1024,
+                                     kFileBytesMax / 1024),
+                         file + ":1:1", "keep data and long scripts in files of their own: see file_mounts"));
+    return std::nullopt;
+  }
   YamlLimits limits;
   limits.nodes_max = kFileNodesMax;
   std::vector<Error> duplicates;
@@ -39,7 +50,7 @@ std::optional<Yaml> parse_leniently(std::string_view text, const std::string& fi
     findings.add(std::move(finding));
   }
   if (!document->is_mapping()) {
-    findings.error(*document, "the cluster file is empty or no mapping", "it begins with cluster_name: NAME");
+    findings.error(*document, "the cluster file is empty, or not a mapping", "it begins with cluster_name: NAME");
     return std::nullopt;
   }
   return document;
@@ -75,6 +86,9 @@ void read_name(const ConfigSection& top, ClusterFile& out) {
       !edge(name->back())) {
     top.findings().error(given->value, fmt::format("'{}' is not a name for a cluster", *name),
                          "use up to 63 letters, digits and ._-; the first and last one a letter or digit");
+  } else if (!is_cluster_name(*name)) {
+    top.findings().warning(given->value, fmt::format("Ray takes the name '{}', but rubato up does not", *name),
+                           std::string(kClusterNameRule) + ", or type: rubato up --cluster-name NAME");
   }
 }
 

@@ -14,7 +14,7 @@ struct Bad {
 
 TEST(ClusterFileErrors, PointAtTheWord) {
   const Bad cases[] = {
-      {"", "1:1 the cluster file is empty or no mapping", "cluster_name"},
+      {"", "1:1 the cluster file is empty, or not a mapping", "cluster_name"},
       {"a: [", "2:1 not valid YAML", ""},
       {"apiVersion: ray.io/v1\nkind: RayCluster\n", "2:7 this is a Kubernetes manifest (RayCluster)", "provider"},
       {"provider: {type: awss}\n", "1:18 the provider type 'awss' is unknown", "did you mean aws?"},
@@ -92,6 +92,13 @@ TEST(ClusterFileErrors, OfTwoEqualKeysTheLastCounts) {
   const ClusterFile file = fine("provider: {type: aws}\nsetup_commands: []\nsetup_commands: [x]\n");
   EXPECT_EQ(file.commands.setup_all, Words{"x"});
   EXPECT_EQ(said(file, Severity::kWarning), Words{"3:1 the key \"setup_commands\" appears twice, first in line 2"});
+}
+
+TEST(ClusterFileErrors, AFileThatNoHeadTakesIsNotReadAtAll) {
+  const std::string start = "cluster_name: c\nprovider: {type: aws}\n";
+  EXPECT_EQ(said(read_text(start + std::string(480 * 1024 - start.size(), '\n')), Severity::kError), Words());
+  EXPECT_EQ(said(read_text(start + std::string(480 * 1024, '\n')), Severity::kError),
+            Words{"1:1 the cluster file has 481 KiB; it may have 480 at most"});
 }
 
 }  // namespace

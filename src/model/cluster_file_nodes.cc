@@ -148,8 +148,10 @@ class NodesReader {
 
   void clamp(const char* path, int& value, int hosts) {
     if (value <= hosts) return;
-    findings_.warning(top_.find(path)->value, fmt::format("{} workers are wanted, but worker_ips has {}", value, hosts),
-                      fmt::format("{} is used", hosts));
+    findings_.warning(
+        top_.find(path)->value,
+        fmt::format("{} worker{} wanted, but worker_ips has {}", value, value == 1 ? " is" : "s are", hosts),
+        fmt::format("{} is used", hosts));
     value = hosts;
   }
 

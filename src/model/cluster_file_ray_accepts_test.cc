@@ -65,5 +65,11 @@ TEST(RayAcceptsIt, AFileWithoutAName) {
   EXPECT_EQ(local.findings.front().message, "the file has no cluster_name; 'local' is taken");
 }
 
+TEST(RayAcceptsIt, ANameThatUpDoesNotTakeIsWarnedOf) {
+  const ClusterFile file = fine("cluster_name: My_Cluster\nprovider: {type: aws}\n");
+  EXPECT_EQ(said(file, Severity::kWarning), Words{"1:15 Ray takes the name 'My_Cluster', but rubato up does not"});
+  EXPECT_EQ(file.findings.front().hint, "use up to 40 of a-z, 0-9 and '-', or type: rubato up --cluster-name NAME");
+}
+
 }  // namespace
 }  // namespace rubato
