@@ -223,7 +223,7 @@ function __rubato_names
   set -l words (commandline -opc)
   set -l program $words[1]
   command -q $program; or return
-  if set -l at (contains -i -- --cluster $words)
+  if set -l at (contains -i -- --cluster $words); and test (count $words) -gt $at
     $program complete $argv[1] --cluster $words[(math $at + 1)] 2>/dev/null
   else
     $program complete $argv[1] 2>/dev/null

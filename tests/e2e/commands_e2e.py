@@ -2,12 +2,16 @@
 """What a demanding new user types, and what he must not stumble over."""
 import json
 import os
+import shutil
 import subprocess
+import tempfile
 import unittest
+from pathlib import Path
 
 import harness
 import hosts as machines
 from cluster_harness import ClusterCase, cluster_text
+from completion_e2e import Zsh
 from harness import RUBATO, wait_until
 from remote_testing import RemoteCase
 
@@ -110,6 +114,40 @@ class CommandsTest(ClusterCase):
         os.kill(self.head_pid(), 9)
         self.assertEqual(complete(RUBATO, "logs", "fini"), [], "silent without a head")
 
+    def completion_of(self, shell):
+        """The script, where `rubato` is ours; a cluster with a finished job."""
+        os.symlink(RUBATO, self.folder / "rubato")
+        self.up(ONE_CPU)
+        self.wait_for_job(self.submit("--name", "finished", "--no-python", "true"), "succeeded")
+        script = self.folder / f"completion.{shell}"
+        script.write_text(self.rubato("completion", shell).stdout)
+        return script
+
+    @unittest.skipUnless(shutil.which("fish"), "fish is not installed")
+    def test_names_are_completed_in_fish(self):
+        script = self.completion_of("fish")
+
+        def complete(line):
+            done = subprocess.run(["fish", "--no-config", "-c", f"source {script}; complete -C '{line}'"], text=True,
+                                  env=self.environment(PATH=f"{self.folder}:{os.environ['PATH']}"), cwd=self.folder,
+                                  capture_output=True, timeout=harness.WAIT)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            return [answer.split("\t")[0] for answer in done.stdout.splitlines()]
+
+        self.assertEqual(complete("rubato logs fini"), ["finished"])
+        self.assertEqual(complete("rubato why small"), ["small-1"])
+        self.assertEqual(complete("rubato logs --node sm"), ["small-1"])
+        self.assertEqual(complete("rubato jobs --cluster lo"), ["local"])
+
+    @unittest.skipUnless(shutil.which("zsh"), "zsh is not installed")
+    def test_names_are_completed_in_zsh(self):
+        script = self.completion_of("zsh")
+        with Zsh(self.folder, script, {"XDG_STATE_HOME": str(self.state)}) as zsh:
+            self.assertIn("rubato logs finished ", zsh.tab("rubato logs fini"))
+            self.assertIn("rubato why small-1 ", zsh.tab("rubato why small"))
+            self.assertIn("rubato logs --node small-1 ", zsh.tab("rubato logs --node sm"))
+            self.assertIn("rubato jobs --cluster local ", zsh.tab("rubato jobs --cluster lo"))
+
     def test_up_tells_of_settings_and_plans_as_json(self):
         text = ONE_CPU + "idle_timeout_minutes: 5\n"
         (self.folder / "cluster.yaml").write_text(text)
@@ -130,6 +168,18 @@ class CommandsTest(ClusterCase):
         job = self.submit("--no-python", "true", env={"USER": None, "LOGNAME": None})
         who = subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip()
         self.assertEqual(self.job(job)["owner"], who)
+
+    def test_up_warns_of_what_config_check_warns_of(self):
+        text = ONE_CPU.replace("cluster_name: local\n", "")
+        self.assertNotIn("cluster_name", text)
+        self.assertIn("cluster.yaml:1:1: warning: the file has no cluster_name; 'local' is taken", self.up(text).stderr)
+        self.assertNotIn("warning", self.rubato("up", "-y").stderr)
+
+    def test_an_empty_argument_is_not_the_default_cluster(self):
+        self.up(ONE_CPU)
+        for words in (("down", "-y", ""), ("exec", "", "true"), ("status", "--cluster", "")):
+            self.rubato(*words, code=2)
+        self.assertEqual(self.json("status")["nodes"][0]["phase"], "up")
 
     def test_own_machines_cost_nothing_anywhere(self):
         self.up(cluster_text(small=(1, 0, 2)))
@@ -155,6 +205,21 @@ class RemoteCommandsTest(RemoteCase):
         self.rubato("doctor", "cluster.yaml", code=None)
         self.rubato("doctor", "cluster.yaml", "--json", code=None)
         self.assertEqual({name: self.home_of(name) for name in self.names}, before)
+
+    def test_doctor_asks_all_hosts_at_once(self):
+        """No host lets anybody in before all have been called."""
+        self.make()
+        called = Path(tempfile.mkdtemp(dir="/dev/shm"))  # the machines have a /tmp of their own
+        self.addCleanup(shutil.rmtree, called)
+        for host in self.hosts:
+            (host.home / ".ssh/rc").write_text(
+                f"touch {called}/{host.name}; n=0\n"
+                f"while [ $(ls {called} | wc -l) -lt {len(self.names)} ] && [ $n -lt 200 ]\n"
+                "do sleep 0.1; n=$((n+1)); done\n"
+                f"[ $n -lt 200 ] || touch {called}/{host.name}-waited-alone\n")
+        (self.folder / "cluster.yaml").write_text(self.text())
+        report = self.json("doctor", "cluster.yaml")
+        self.assertEqual(sorted(path.name for path in called.iterdir()), sorted(self.names), report)
 
     def test_a_job_that_starts_at_once_is_not_warned_of(self):
         self.make("head", "w1")

@@ -70,12 +70,13 @@ class Completion(harness.Case):
 class Zsh:
     """A shell at a terminal of ours."""
 
-    def __init__(self, folder, script):
+    def __init__(self, folder, script, env=None):
         pid, self.terminal = pty.fork()
         if pid == 0:
             os.chdir(folder)
-            os.execvpe("zsh", ["zsh", "-f", "-i"], {"PATH": f"{folder}:{os.environ['PATH']}", "TERM": "dumb",
-                                                    "HOME": str(folder), "PS1": "", "ZDOTDIR": str(folder)})
+            own = {"PATH": f"{folder}:{os.environ['PATH']}", "TERM": "dumb", "HOME": str(folder), "PS1": "",
+                   "ZDOTDIR": str(folder)}
+            os.execvpe("zsh", ["zsh", "-f", "-i"], own | (env or {}))
         self.pid, self._asked = pid, 0
         self.tell(f"unsetopt prompt_sp; setopt no_beep; autoload -U compinit; compinit -u -D; source {script}; "
                   "PS1='zsh''> '\n", "zsh> ")
