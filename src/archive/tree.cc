@@ -128,7 +128,7 @@ bool TreeWalk::can_be_packed(const std::string& path, const Files::Entry& entry)
   if (!fault && entry.kind == Files::Entry::Kind::kOther) fault = "it is a socket, a pipe or a device";
   if (!fault) return true;
   const std::string shown = entry.target.empty() ? path : path + " -> " + entry.target;
-  if (left_out_.size() < kLeftOutMax) left_out_.push_back(fmt::format("'{}': {}", shown, *fault));
+  if (left_out_.size() < kLeftOutMax) left_out_.push_back(fmt::format("'{}' is left out: {}", shown, *fault));
   return false;
 }
 

@@ -20,7 +20,7 @@ const Command& up_table() {
           "started again and takes over its agents and jobs.",
       .positional = {.name = "FILE", .help = "the cluster file, Ray's or ours; http(s) works", .at_most = 1},
       .flags = {{.name = "yes", .short_name = 'y', .help = "do not ask before nodes are removed"},
-                {.name = "dry-run", .help = "say what would change, and change nothing"},
+                {.name = "dry-run", .help = "show what would change, and change nothing"},
                 {.name = "min-workers", .kind = kTaken, .value = "N", .help = "instead of the file's"},
                 {.name = "max-workers", .kind = kTaken, .value = "N", .help = "instead of the file's"},
                 {.name = "no-restart", .help = "update files and set-up, but leave agents and jobs running"},
@@ -49,7 +49,8 @@ const Command& up_table() {
                  .default_text = "60s; 30m on hosts of your own"},
                 json_flag(),
                 cluster_flag(),
-                {.name = "use-login-shells", .help = "run set-up commands with the person's profile (the default)"},
+                {.name = "use-login-shells",
+                 .help = "run set-up commands in a login shell, with the profile there (the default)"},
                 {.name = "use-normal-shells", .help = "run them without it"},
                 // Ray's; nothing is cached, and the commands' output is always in a log.
                 {.name = "no-config-cache", .help = "", .hidden = true},

@@ -180,6 +180,24 @@ TEST(Logs, ARankThatIsNotThereIsSaid) {
   EXPECT_EQ(silent.err, "note: rank 3 of train (j-1) has printed nothing yet\n");
 }
 
+TEST(Logs, ANodeIsToldFromAJob) {
+  CannedHead head;
+  head.reply("GET nodes", {{"nodes", json::array({{{"id", "small-1"}}})}});
+  const Typed typed = type_at(head, {"logs", "small-1"});
+  EXPECT_EQ(typed.code, 1);
+  EXPECT_EQ(typed.err,
+            "error: 'small-1' is a node, not a job\n  fix the log of its set-up: rubato logs --node small-1\n");
+}
+
+TEST(Jobs, ThatThereAreNoneIsNotData) {
+  CannedHead head;
+  head.reply("GET jobs", {{"jobs", json::array()}});
+  const Typed typed = type_at(head, {"jobs"});
+  EXPECT_EQ(typed.code, 0);
+  EXPECT_EQ(typed.out, "");
+  EXPECT_TRUE(typed.err.starts_with("no jobs here")) << typed.err;
+}
+
 TEST(Events, AreFollowedFromTheLastOneThatWasShown) {
   CannedHead head;
   head.reply("GET events?limit=50", {{"events", json::array({{{"offset", 7}, {"type", "a"}, {"text", "one"}}})}});
@@ -236,6 +254,18 @@ TEST(Submit, APackageThatIsThereIsNotSentAgain) {
   EXPECT_EQ(bench.submitted["workers_max"], 4);
   EXPECT_EQ(bench.submitted["owner"], "me");
   EXPECT_EQ(bench.submitted["request_id"], "token-1");
+}
+
+TEST(Submit, NamesAFewOfManyThatCannotBePacked) {
+  SubmitBench bench;
+  for (int i = 0; i < 8; ++i) {
+    std::filesystem::create_symlink("/outside", bench.folder + "/link" + std::to_string(i));
+  }
+  const Typed typed = type_at(bench.head, {"submit", bench.folder, "train.py"});
+  EXPECT_TRUE(typed.err.starts_with("note: 'link0 -> /outside' is left out: it points outside of the folder"))
+      << typed.err;
+  EXPECT_NE(typed.err.find("\nnote: and so are at least 3 others\n"), std::string::npos) << typed.err;
+  EXPECT_EQ(typed.err.find("link5"), std::string::npos);
 }
 
 TEST(Submit, WarnsOfAJobThatCanNeverStart) {

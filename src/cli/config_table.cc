@@ -11,7 +11,7 @@ const Command& config_check_table() {
       .usage = "rubato config check FILE [--json]",
       .about =
           "Prints all errors at once, each with its place and its fix, and one line for each key of old Ray.\n"
-          "Exit code 2 with errors. Words left from a template (YOUR_USERNAME) are named, but are no errors.",
+          "Exit code 2 with errors. Placeholders of a template (YOUR_USERNAME) are named, but are not errors.",
       .positional = {.name = "FILE", .help = "the cluster file", .at_most = 1},
       .flags = {json_flag()},
       .examples = {{"a file of Ray's", "rubato config check cluster.yaml"}}};

@@ -215,7 +215,8 @@ int exec_command(const ParsedCommand& parsed, const Shell& shell) {
   std::vector<std::string> words = parsed.positionals;
   const std::string word = take_cluster_word(parsed, words);
   if (words.empty()) {
-    throw Error(ErrorCode::kUsage, "the command is missing", "", "write rubato exec cluster.yaml 'COMMAND'");
+    throw Error(ErrorCode::kUsage, "the command is missing", "",
+                "write rubato exec CLUSTER 'COMMAND': a cluster file, or a name that rubato clusters lists");
   }
   return exec_script(parsed, shell, word, [&](HeadLine&, const ClusterTarget&) { return person_line(words); });
 }

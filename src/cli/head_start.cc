@@ -11,7 +11,7 @@ namespace {
 constexpr Duration kHeadLook = 50ms;
 constexpr size_t kLogLinesShown = 8;
 
-// The last words of a head that is not well.
+// The end of the log of a head that is not well.
 std::string log_tail(ClusterTools& tools, const ClusterPlace& place) {
   const std::string text = tools.files().read(place.head_folder() + "/daemon.log").value_or("");
   const std::string trimmed(trim(text));
@@ -20,7 +20,7 @@ std::string log_tail(ClusterTools& tools, const ClusterPlace& place) {
   for (size_t i = lines.size() - std::min(lines.size(), kLogLinesShown); i < lines.size(); ++i) {
     if (!lines[i].empty()) out += "\n    " + clean(lines[i]);
   }
-  return out.empty() ? "" : "; its last words:" + out;
+  return out.empty() ? "" : "; the end of its log:" + out;
 }
 
 void await_head(ClusterTools& tools, const ClusterPlace& place, Api& api, Duration timeout) {

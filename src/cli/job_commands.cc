@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/document.h"
 #include "cli/logs.h"
 #include "cli/render_jobs.h"
@@ -45,6 +47,22 @@ std::string nothing_printed(const LogQuery& query, const json& job) {
                      filtered ? " that these flags let through" : "");
 }
 
+bool is_node(const Session& session, const std::string& name) {
+  if (session.past) return false;
+  const json reply = get(*session.api, "nodes");
+  return std::ranges::any_of(list_in(reply, "nodes"), [&](const json& one) { return raw_in(one, "id") == name; });
+}
+
+json job_with_log(const Session& session, const std::string& reference) {
+  try {
+    return get(*session.api, job_path(reference));
+  } catch (const Error& error) {
+    if (error.code != ErrorCode::kNotFound || !is_node(session, reference)) throw;
+  }
+  throw Error(ErrorCode::kNotFound, fmt::format("'{}' is a node, not a job", reference), "",
+              fmt::format("the log of its set-up: rubato logs --node {}", reference));
+}
+
 int node_log(const ParsedCommand& parsed, const Shell& shell) {
   const Session session = open_reading_session(parsed, shell);
   const auto print = [&](std::string_view piece) { shell.out(piece); };
@@ -58,7 +76,12 @@ int jobs_command(const ParsedCommand& parsed, const Shell& shell) {
   const Session session = open_reading_session(parsed, shell);
   // Of a cluster that is down, nothing else is left.
   const json reply = get(*session.api, parsed.has("all") || session.past ? "jobs?all=1" : "jobs");
-  shell.out(parsed.has("json") ? json_text(reply) : jobs_text(list_in(reply, "jobs"), look_of(shell)));
+  const json& jobs = list_in(reply, "jobs");
+  if (parsed.has("json")) {
+    shell.out(json_text(reply));
+  } else {
+    (jobs.empty() ? shell.err : shell.out)(jobs_text(jobs, look_of(shell)));
+  }
   return 0;
 }
 
@@ -75,7 +98,7 @@ int logs_command(const ParsedCommand& parsed, const Shell& shell) {
   const std::string reference = require_word(parsed, 0, "the job", "rubato logs ID [-f]");
   LogQuery query = log_query(parsed, shell);
   const Session session = open_reading_session(parsed, shell);
-  const json job = get(*session.api, job_path(reference));
+  const json job = job_with_log(session, reference);
   // The name of a job may mean another one later.
   query.job = raw_in(job, "id");
   check_rank(query, job);

@@ -77,7 +77,7 @@ std::vector<Flag> submit_program_flags() {
       {.name = "module",
        .kind = kValue,
        .value = "NAME",
-       .help = "run a Python module, as in python -m; all words are its arguments",
+       .help = "run a Python module, as python -m does; what follows are its arguments",
        .group = kSubmitProgram},
       {.name = "no-python", .help = "the program is started as it is, without Python", .group = kSubmitProgram},
       {.name = "python",
@@ -210,7 +210,7 @@ const Command& jobs_table_command() {
 const Command& job_show_table() {
   static const Command table{
       .name = "job show",
-      .summary = "tell everything about a job",
+      .summary = "show everything about a job",
       .usage = "rubato job show ID [--json]",
       .positional = {.name = "ID", .help = "id, the start of it, or name of the job", .names = "jobs", .at_most = 1},
       .flags = {json_flag(), cluster_flag()}};

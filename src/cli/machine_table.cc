@@ -68,7 +68,7 @@ const Command& exec_table() {
       .summary = "run a command on the cluster's head",
       .usage = "rubato exec CLUSTER 'COMMAND' [--start] [--stop] [-p PORT]...",
       .about =
-          "The exit code is the command's. One word is a line for bash, as at a terminal there; several words\n"
+          "The exit code is the command's. One argument is a line for bash, as at a terminal there; several\n"
           "are one program with its arguments (put -- before them when some begin with a dash).",
       .positional = {.name = "CLUSTER COMMAND", .help = kWhichCluster, .names = "clusters", .at_most = 1000},
       .flags = run_flags_of_ray(),
@@ -116,7 +116,7 @@ const Command& attach_table() {
            tmux_flag("in a tmux that you find again"),
            {.name = "new", .short_name = 'N', .help = "with --screen or --tmux: a new one"},
            {.name = "node", .kind = kGiven, .value = "NODE", .help = "id or address of the node", .names = "nodes"},
-           {.name = "node-ip", .kind = kGiven, .value = "ADDRESS", .help = "the same, in Ray's words"},
+           {.name = "node-ip", .kind = kGiven, .value = "ADDRESS", .help = "the same, by Ray's name"},
            forward_flag(),
            {.name = "run-env",
             .kind = kGiven,

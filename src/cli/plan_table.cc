@@ -7,7 +7,7 @@ namespace rubato::cli {
 const Command& plan_table() {
   static const Command table{
       .name = "plan",
-      .summary = "say what the autoscaler would do, why, and what it costs",
+      .summary = "show what the autoscaler would do, why, and what it costs",
       .usage = "rubato plan CLUSTER.yaml [--json]  |  plan --state FILE|- [--json]",
       .about =
           "With a cluster file: what 'rubato up' and the autoscaler would do, for the queue of the cluster\n"

@@ -21,7 +21,7 @@ std::string price_text(double per_hour) { return per_hour > 0 ? money(per_hour) 
 std::string autoscaler_text(const json& autoscaler, const Look& look) {
   std::string out;
   const auto line = [&](std::string_view name, const std::string& text) {
-    if (!text.empty()) out += fmt::format("  {}  {}\n", paint(pad(name, 9), Hue::kDim, look.colour), text);
+    if (!text.empty()) out += fmt::format("  {}  {}\n", paint(pad(name, 13), Hue::kDim, look.colour), text);
   };
   std::vector<std::string> demand;
   for (const json& one : list_in(autoscaler, "demand")) {
@@ -35,7 +35,7 @@ std::string autoscaler_text(const json& autoscaler, const Look& look) {
   const json& held = object_in(autoscaler, "held");
   for (const json& one : list_in(held, "against")) {
     const std::string where = text_in(one, "where");
-    line("no node",
+    line("not launching",
          text_in(one, "text") + (where.empty() ? "" : paint(fmt::format("  ({})", where), Hue::kDim, look.colour)));
   }
   for (const json& one : list_in(autoscaler, "shortages"))
@@ -127,7 +127,7 @@ std::string file_plan_text(const json& plan, bool open, const Look& look) {
 
 std::string decision_text(const json& decision, const Look& look) {
   json why = decision;
-  why["phase"] = text_in(decision, "kind");
+  why["phase"] = raw_in(decision, "kind") == "hold" ? "not launching" : text_in(decision, "kind");
   why["decision"] = {{"offset", decision.value("offset", json())},
                      {"time", decision.value("time", json())},
                      {"text", decision.value("text", json())}};

@@ -59,8 +59,8 @@ TEST(RenderScale, AQuietClusterHasNothingToSay) {
     "held": {"against": [{"text": "max_workers is 4", "where": "c.yaml:3:1"}]},
     "cost_per_hour": 0, "cost_so_far": 0})");
   EXPECT_EQ(autoscaler_text(busy, {}),
-            "Autoscaler\n  demand     4 workers of 1 CPU for 1 job\n  launching  2 small\n"
-            "  no node    max_workers is 4  (c.yaml:3:1)\n");
+            "Autoscaler\n  demand         4 workers of 1 CPU for 1 job\n  launching      2 small\n"
+            "  not launching  max_workers is 4  (c.yaml:3:1)\n");
 }
 
 TEST(RenderScale, ADecisionNamesReasonsAndWhatElseThereWas) {

@@ -17,7 +17,8 @@ const Command& simulate_table() {
           "--replay plays your own history again, with a changed cluster file: what if?",
       .positional = {.name = "SCENARIO", .help = "a YAML file: see docs/simulate.md, or --example", .at_most = 1},
       .flags =
-          {{.name = "seed", .kind = FlagKind::kValue, .value = "N", .help = "the seed of one run", .default_text = "1"},
+          {{.name = "example", .help = "print a scenario to begin with"},
+           {.name = "seed", .kind = FlagKind::kValue, .value = "N", .help = "the seed of one run", .default_text = "1"},
            {.name = "seeds", .kind = FlagKind::kValue, .value = "A..B", .help = "many runs, one for each seed"},
            {.name = "jobs-trace",
             .kind = FlagKind::kValue,
@@ -41,8 +42,7 @@ const Command& simulate_table() {
             .kind = FlagKind::kRepeat,
             .value = "KEY=VALUE",
             .help = "change the cluster file: max_workers=8, available_node_types.gpu.max_workers=4",
-            .group = "Your own history"},
-           {.name = "example", .help = "print a scenario to begin with"}},
+            .group = "Your own history"}},
       .examples = {
           {"begin", "rubato simulate --example > day.yaml"},
           {"one run, with plots", "rubato simulate day.yaml --html report.html"},

@@ -29,6 +29,7 @@ constexpr uint64_t kSmallBytes = uint64_t{32} << 20;
 constexpr uint64_t kSmallEntries = 1000;
 constexpr uint64_t kLargeBytes = uint64_t{100} << 20;  // of a package: worth a word, for it may be a mistake
 constexpr size_t kNamedLargest = 3;
+constexpr size_t kLeftOutShown = 5;  // of the files that cannot be packed
 
 // A folder that is gone with it.
 class TemporaryFolder {
@@ -126,7 +127,7 @@ archive::Package pack_perhaps(Files& files, const SubmitSource& source, const st
   } catch (const Error& error) {
     if (error.code != ErrorCode::kUsage || source.alone.empty()) throw;
   }
-  shell.err(fmt::format("note: only {} is sent: {} is no project and not small; --working-dir {} sends it all\n",
+  shell.err(fmt::format("note: only {} is sent: {} is neither a project nor small; --working-dir {} sends it all\n",
                         source.alone, source.path, source.path));
   archive::PackOptions alone;
   alone.only = {source.alone};
@@ -173,6 +174,15 @@ json submit_job(Api& api, const Shell& shell, const JobSpec& spec, const std::st
   request.patience = kHeadPatience;
   request.on_waiting = tell_waiting(shell);
   return api.call(request);
+}
+
+std::string left_out_text(const std::vector<std::string>& sentences) {
+  std::string out;
+  for (size_t i = 0; i < std::min(sentences.size(), kLeftOutShown); ++i) out += "note: " + sentences[i] + "\n";
+  if (sentences.size() > kLeftOutShown) {
+    out += fmt::format("note: and so are at least {} others\n", sentences.size() - kLeftOutShown);
+  }
+  return out;
 }
 
 // A flag of ours that came after the script, and so went to the script.
@@ -235,7 +245,7 @@ int submit_command(const ParsedCommand& parsed, const Shell& shell) {
   if (plan.source.kind != SubmitSource::Kind::kNothing) {
     const TemporaryFolder folder(files);
     const archive::Package package = make_package(files, plan.source, folder.file(), shell);
-    for (const std::string& sentence : package.left_out) shell.err("note: " + sentence + "\n");
+    shell.err(left_out_text(package.left_out));
     upload_package(*session.api, shell, folder.file(), package.hash, package.bytes);
     plan.spec.package = package.hash;
   }

@@ -190,8 +190,9 @@ class SubmitReader {
       if (relative && view_.kind_of(candidate) == PathKind::kFile) return *relative;
     }
     if (view_.kind_of(typed) == PathKind::kFile) {
-      throw Error(ErrorCode::kUsage, fmt::format("'{}' is not below {}", word, *working_), "",
-                  "give a --working-dir that holds it");
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("there is no '{}' in {}; the one here is not in that folder", word, *working_), "",
+                  "give the folder that holds it");
     }
     throw Error(ErrorCode::kUsage, fmt::format("there is no '{}' in {}", word, *working_));
   }
@@ -316,7 +317,9 @@ class SubmitReader {
 
   void read_env_file(const std::string& file) {
     const std::optional<std::string> text = view_.read(absolute(view_, file));
-    if (!text) throw Error(ErrorCode::kUsage, fmt::format("--env-file {}: cannot be read", file));
+    if (!text)
+      throw Error(ErrorCode::kUsage, fmt::format("--env-file {}: cannot be read", file), "",
+                  "give the path of a file with NAME=VALUE lines");
     size_t number = 0;
     for (const std::string_view raw : split(*text, '\n')) {
       ++number;

@@ -108,7 +108,7 @@ struct Describer {
   }
   std::string operator()(const ScaleHeld& e) const {
     if (e.reasons.against.empty()) return "all demand has nodes";
-    return fmt::format("no node for {}: {}", e.reasons.wanted, e.reasons.against.front().text);
+    return fmt::format("not launching: {} (for {})", e.reasons.against.front().text, e.reasons.wanted);
   }
   std::string operator()(const JobSubmitted& e) const {
     return fmt::format("job {} ({}) submitted{}", e.job.value, e.spec.name,

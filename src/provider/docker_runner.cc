@@ -122,7 +122,7 @@ Task<void> DockerRunner::bring_up(Duration timeout, std::function<void(std::stri
   make.on_line = std::move(on_line);
   const CommandResult result = co_await host_.run(std::move(make));
   if (result.ok()) co_return;
-  std::string hint = "see the words above; the options are docker.run_options of the cluster file";
+  std::string hint = "see the output above; the options are docker.run_options of the cluster file";
   if (result.exit_code == 41) hint = "install it with an initialization command, or leave out the docker section";
   if (result.exit_code == 42) hint = "is its service running, and is the user in the group docker?";
   throw Error(

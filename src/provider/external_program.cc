@@ -132,7 +132,7 @@ Task<void> ExternalProgram::run_once() {
   kill_.disarm();
   take_words("\n");
   std::string words = join(last_words_, "\n  ");
-  if (!words.empty()) words = "; its last words:\n  " + words;
+  if (!words.empty()) words = "; the last it wrote:\n  " + words;
   if (condemned_) {
     over(Error(condemned_->code, condemned_->message + words, spec_.name, condemned_->hint));
   } else {
@@ -224,7 +224,7 @@ void ExternalProgram::take_line(std::string line) {
     reply = parse_reply(line);
   } catch (const Error& error) {
     throw Error(error.code, "the provider's program " + error.message, spec_.name,
-                "standard output is for replies alone: write words for people to standard error");
+                "standard output is for replies alone: write messages for people to standard error");
   }
   const auto it = sent_.find(reply.id);
   if (it == sent_.end()) {

@@ -31,7 +31,7 @@ fi
 if [ $rb_how = daemon ]; then "$rb_program" daemon start "$rb_dir" agent --dir "$rb_dir" || exit 1; fi
 sleep 0.2
 if ! "$rb_program" daemon running "$rb_dir" >/dev/null; then
-  echo "the agent ended as it started; its last words:" >&2; tail -n 8 "$rb_dir/daemon.log" >&2; exit 1
+  echo "the agent ended as it started; the end of its log:" >&2; tail -n 8 "$rb_dir/daemon.log" >&2; exit 1
 fi
 echo "rubato-agent $rb_was $rb_how"
 rb_keep=$rb_program

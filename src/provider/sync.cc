@@ -163,7 +163,7 @@ Task<CommandResult> Sync::far_run(Command command, std::string what) {
     throw Error(ErrorCode::kFailed,
                 fmt::format("{} on {} failed with exit code {}{}", what, runner_.describe(), result.exit_code,
                             last_words(result)),
-                runner_.describe(), "see the words above: a full disk, or a folder that belongs to somebody else?");
+                runner_.describe(), "see the output above: a full disk, or a folder that belongs to somebody else?");
   }
   co_return result;
 }
@@ -228,7 +228,7 @@ Task<bool> Sync::rsync(std::vector<std::string> words) {
     throw Error(
         lost ? ErrorCode::kUnavailable : ErrorCode::kFailed,
         fmt::format("rsync with {} failed with exit code {}{}", runner_.describe(), code, last_words(result.command)),
-        runner_.describe(), "see the words above: a full disk, or a file that cannot be read?");
+        runner_.describe(), "see the output above: a full disk, or a file that cannot be read?");
   }
   co_return true;
 }

@@ -447,7 +447,8 @@ std::string_view to_string(Fidelity fidelity) {
 
 Scenario read_scenario(std::string_view text, const std::string& file, const ReadFile& read) {
   const Yaml document = Yaml::parse(text, file);
-  if (!document.is_mapping()) document.fail("the scenario is empty or no mapping", "see 'rubato simulate --example'");
+  if (!document.is_mapping())
+    document.fail("the scenario is empty, or not a mapping", "see 'rubato simulate --example'");
   StrictMapping fields(document, "the scenario");
   Scenario scenario;
   scenario.file = file;
