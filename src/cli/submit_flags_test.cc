@@ -185,7 +185,7 @@ TEST(SubmitFlags, MistakesSayWhatToWrite) {
   EXPECT_NE(usage_error([] { plan({"nope.py"}); }).message.find("there is no script 'nope.py'"), std::string::npos);
   EXPECT_NE(usage_error([] {
               plan({"-d", "/p", "train.py"});
-            }).message.find("'train.py' is not below /p"),
+            }).message.find("there is no 'train.py' in /p; the one here is not in that folder"),
             std::string::npos);
   EXPECT_NE(usage_error([] {
               plan({"--name", "Bad Name", "train.py"});

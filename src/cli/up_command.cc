@@ -2,6 +2,7 @@
 // (5) asks it what would change, (6) has it done, (7) waits until the nodes are up. Every step may be done already.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "cli/cluster_commands.h"
@@ -71,7 +72,14 @@ ClusterText read_wanted(const ParsedCommand& parsed, const Shell& shell, Cluster
     wanted.path = said->values.back();
     wanted.file = read_cluster_file(wanted.text, wanted.path);
   }
+  const std::vector<Finding> given_findings = wanted.file.findings;
   wanted = with_overrides(std::move(wanted), parsed);
+  // Flags are written into the text as keys. Nobody is warned of what is not in the file.
+  std::erase_if(wanted.file.findings, [&](const Finding& one) {
+    return one.severity == Severity::kWarning && std::ranges::none_of(given_findings, [&](const Finding& other) {
+             return other.line == one.line && other.message == one.message;
+           });
+  });
   (void)read_cluster_spec(wanted.text, wanted.path);  // throws what is wrong with it
   const Given* given = parsed.find("cluster");
   if (given != nullptr && given->joint != '=' && given->values.back() != wanted.file.name) {

@@ -363,6 +363,8 @@ TEST(Up, SaysWhatItWarnsOfInAFile) {
   EXPECT_TRUE(typed.err.starts_with(file + ":1:1: warning: the file has no cluster_name; 'local' is taken"))
       << typed.err;
   EXPECT_EQ(machine.type({"up"}).err.find("warning"), std::string::npos);
+  const Typed named = machine.type({"up", "--dry-run", "--cluster-name", "other", "--min-workers", "0", file});
+  EXPECT_EQ(named.err, "") << "neither of what a flag mends, nor of what it adds";
 }
 
 TEST(Up, RefusesAFileThatNoHeadWouldTake) {
