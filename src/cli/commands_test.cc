@@ -46,7 +46,7 @@ TEST(Commands, JobsAreATableOrJson) {
   head.reply("GET jobs?all=1", {{"jobs", json::array()}});
   EXPECT_NE(type_at(head, {"jobs"}).out.find("j-1  train  -      0     running"), std::string::npos);
   EXPECT_EQ(json::parse(type_at(head, {"jobs", "--json"}).out)["jobs"][0]["id"], "j-1");
-  EXPECT_NE(type_at(head, {"jobs", "--all"}).out.find("no jobs"), std::string::npos);
+  EXPECT_NE(type_at(head, {"jobs", "--all"}).err.find("no jobs"), std::string::npos);
 }
 
 TEST(Commands, TheHeadsErrorsKeepTheirCode) {
