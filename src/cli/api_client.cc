@@ -7,9 +7,11 @@
 #include "cli/document.h"
 #include "cli/head_command.h"
 #include "cli/remote_place.h"
+#include "cli/supervision.h"
 #include "cli/values.h"
 #include "core/scope.h"
 #include "core/text.h"
+#include "os/daemons.h"
 #include "os/files.h"
 #include "os/network.h"
 #include "os/secret.h"
@@ -27,6 +29,7 @@ constexpr Duration kHeaderLimit = 20s;
 // A head that is busy says when to come again; for so long in all it is believed.
 constexpr Duration kBusyPatience = 30s;
 constexpr Duration kComeAgainMax = 5s;
+constexpr Duration kRestartPatience = 5s;
 constexpr size_t kErrorBytesMax = 64 << 10;
 
 struct HeadAddress {
@@ -140,7 +143,7 @@ class ApiClient final : public Api {
 
   json call(const ApiRequest& request) override {
     const Instant begin = runtime_.now();
-    const Instant give_up = begin + request.patience;
+    Instant give_up = begin + request.patience;
     bool told = !request.on_waiting;
     while (true) {
       try {
@@ -149,6 +152,7 @@ class ApiClient final : public Api {
         const bool may_come = error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kNotFound;
         // A reply's own "not found" is an answer; only a missing head.json is worth waiting for.
         const bool answered = error.code == ErrorCode::kNotFound && error.message != kNoCluster;
+        if (may_come && is_being_restarted(request)) give_up = std::max(give_up, begin + kRestartPatience);
         if (!may_come || answered || runtime_.now() >= give_up) throw;
         if (!told && runtime_.now() - begin >= kTellAfter) {
           told = true;
@@ -189,6 +193,15 @@ class ApiClient final : public Api {
 
  private:
   static constexpr int kStopped = 1;
+
+  // A head that was killed is back in a moment: a question waits for it. Whoever asks whether it is there does not.
+  bool is_being_restarted(const ApiRequest& request) const {
+    return request.method == "GET" && !request.target.starts_with("//") && has_supervisor();
+  }
+
+  bool has_supervisor() const {
+    return !tunnel_ && os::RealDaemons().running(supervisor_folder(place_.folder)).has_value();
+  }
 
   HttpRequest request_for(const ApiRequest& wanted) {
     address_ = find_address();
@@ -284,6 +297,11 @@ class ApiClient final : public Api {
           ErrorCode::kUnavailable,
           fmt::format("the head of '{}' has ended (its agents and workers may go on): {}", place_.name, end->message),
           place_.head_folder() + "/daemon.log", end->hint);
+    }
+    if (has_supervisor()) {
+      return Error(ErrorCode::kUnavailable,
+                   fmt::format("the head of '{}' is not running (its agents and workers may be)", place_.name),
+                   place_.head_folder() + "/daemon.log", "its supervisor starts it again: ask again in a moment");
     }
     return Error(ErrorCode::kUnavailable,
                  fmt::format("the head of '{}' is not running (its agents and workers may be)", place_.name), "",

@@ -19,6 +19,7 @@
 #include "cli/daemon_command.h"
 #include "cli/doctor.h"
 #include "cli/doctor_cluster.h"
+#include "cli/doctor_heads.h"
 #include "cli/head_command.h"
 #include "cli/help.h"
 #include "cli/job_commands.h"
@@ -68,7 +69,8 @@ int do_doctor(const ParsedCommand& parsed, const Shell& shell) {
     request.endpoint_host = endpoint.host;
     request.endpoint_port = endpoint.port;
   }
-  const std::vector<Finding> findings = judge(os::probe_machine(request));
+  std::vector<Finding> findings = judge(os::probe_machine(request));
+  for (Finding& finding : judge_heads(shell.env)) findings.push_back(std::move(finding));
   shell.out(parsed.has("json") ? findings_json(findings) : findings_table(findings, shell.colour));
   return doctor_exit_code(findings);
 }
@@ -114,8 +116,8 @@ int do_daemon(const std::function<int(const std::string&)>& body, const ParsedCo
   return body(dir);
 }
 int do_head(const ParsedCommand& parsed, const Shell& shell) {
-  const bool accept_loss = parsed.has("accept-journal-loss");
-  return do_daemon([&](const std::string& dir) { return shell.head(dir, accept_loss); }, parsed);
+  const HeadStart start{parsed.has("accept-journal-loss"), parsed.value("restarted-after")};
+  return do_daemon([&](const std::string& dir) { return shell.head(dir, start); }, parsed);
 }
 int do_agent(const ParsedCommand& parsed, const Shell& shell) {
   return do_daemon(parsed.has("deliver") ? shell.deliver : shell.agent, parsed);
@@ -135,6 +137,7 @@ Body body_of(const Command& command) {
       {&head_table(), do_head},
       {&agent_table(), do_agent},
       {&daemon_table(), daemon_command},
+      {&supervise_table(), supervise_command},
       {&while_heard_table(), while_heard_command},
       {&up_table(), up_command},
       {&down_table(), down_command},

@@ -16,6 +16,7 @@ namespace rubato::cli {
 
 class ClusterTools;
 class Remote;
+struct HeadStart;
 
 // What a command sees of the outside; tests give their own.
 struct Shell {
@@ -33,11 +34,11 @@ struct Shell {
   std::function<std::string()> read_input;    // all of standard input
   std::function<std::string()> random_token;  // 32 hexadecimal digits that nobody used before
   std::function<std::unique_ptr<Api>(const ClusterPlace&)> open_api;
-  std::function<std::unique_ptr<ClusterTools>()> cluster_tools;               // what `up` and `down` do to this machine
-  std::function<std::unique_ptr<Remote>()> remote;                            // and what commands do to others
-  std::function<int(const std::string& dir, bool accept_journal_loss)> head;  // `rubato head`
-  std::function<int(const std::string& dir)> agent;                           // `rubato agent`
-  std::function<int(const std::string& dir)> deliver;                         // `rubato agent --deliver`
+  std::function<std::unique_ptr<ClusterTools>()> cluster_tools;       // what `up` and `down` do to this machine
+  std::function<std::unique_ptr<Remote>()> remote;                    // and what commands do to others
+  std::function<int(const std::string& dir, const HeadStart&)> head;  // `rubato head`
+  std::function<int(const std::string& dir)> agent;                   // `rubato agent`
+  std::function<int(const std::string& dir)> deliver;                 // `rubato agent --deliver`
 };
 
 // Exit codes: 0, 1 for a failure, 2 for wrong words. `args` without the program's name.

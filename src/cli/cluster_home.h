@@ -13,6 +13,7 @@ struct ClusterPlace {
   std::string folder;
   std::string head_folder() const { return folder + "/head"; }
   std::string head_file() const { return folder + "/head/head.json"; }
+  std::string supervisor_folder() const { return folder + "/supervisor"; }
   std::string remote_file() const { return folder + "/remote.json"; }  // its head is another machine
   std::string token_file() const { return folder + "/token"; }
   std::string node_folders() const { return folder + "/nodes"; }

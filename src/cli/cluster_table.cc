@@ -16,8 +16,8 @@ const Command& up_table() {
       .usage = "rubato up [FILE] [-y] [--dry-run]",
       .about =
           "Without a file: one node with all of this machine. Hosts in the file become the cluster over SSH.\n"
-          "Run it again after an edit: only what differs is changed. Run it after a crash: a dead head is\n"
-          "started again and takes over its agents and jobs.",
+          "Run it again after an edit: only what differs is changed. From then on a head that\n"
+          "dies is started again by itself, and takes over its agents and jobs.",
       .positional = {.name = "FILE", .help = "the cluster file, Ray's or ours; http(s) works", .at_most = 1},
       .flags = {{.name = "yes", .short_name = 'y', .help = "do not ask before nodes are removed"},
                 {.name = "dry-run", .help = "show what would change, and change nothing"},
@@ -208,7 +208,20 @@ const Command& head_table() {
                              .summary = "be the head of a cluster (started by 'rubato up')",
                              .usage = "rubato head --dir DIR",
                              .flags = {{.name = "dir", .kind = kTaken, .value = "DIR", .help = "the cluster's folder"},
-                                       {.name = "accept-journal-loss", .help = "as of rubato up"}},
+                                       {.name = "accept-journal-loss", .help = "as of rubato up"},
+                                       {.name = "restarted-after",
+                                        .kind = kTaken,
+                                        .value = "END",
+                                        .help = "how the head before ended (from its supervisor)"}},
+                             .hidden = true};
+  return table;
+}
+
+const Command& supervise_table() {
+  static const Command table{.name = "supervise",
+                             .summary = "keep the head of a cluster alive (started by 'rubato up')",
+                             .usage = "rubato supervise --dir DIR",
+                             .flags = {{.name = "dir", .kind = kTaken, .value = "DIR", .help = "the cluster's folder"}},
                              .hidden = true};
   return table;
 }

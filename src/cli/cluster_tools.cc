@@ -1,15 +1,18 @@
 #include "cli/cluster_tools.h"
 
+#include "core/error.h"
 #include "os/certificates.h"
 #include "os/daemons.h"
 #include "os/file_lock.h"
 #include "os/files.h"
+#include "os/foreground.h"
 #include "os/machine.h"
 
 namespace rubato::cli {
 namespace {
 
 constexpr uint32_t kOwnerOnly = 0700;
+constexpr Duration kScriptMax = 60s;
 
 struct LockedFolder final : FolderHold {
   explicit LockedFolder(os::FileLock taken) : lock(std::move(taken)) {}
@@ -32,6 +35,15 @@ class RealClusterTools final : public ClusterTools {
     if (!listen.empty()) names.push_back(listen);
     os::issue_certificate(place.folder, "head", names, place.folder + "/head.pem", place.folder + "/head.key");
     os::make_token(place.token_file());
+  }
+
+  bool run_script(const std::string& script, const std::string& input) override {
+    try {
+      const os::Captured done = os::run_captured({"sh", "-c", script}, input, kScriptMax);
+      return done.status.signal == 0 && done.status.code == 0;
+    } catch (const Error&) {
+      return false;  // no shell: then there is no systemd either
+    }
   }
 
   std::unique_ptr<FolderHold> try_hold(const ClusterPlace& place) override {

@@ -30,6 +30,10 @@ class ClusterTools {
 
   // Null while another process holds it. Makes the folder.
   virtual std::unique_ptr<FolderHold> try_hold(const ClusterPlace& place) = 0;
+
+  // A script for the programs of this machine (systemctl), with this as its input; its output is not shown. True: it
+  // ended with 0.
+  virtual bool run_script(const std::string& script, const std::string& input) = 0;
 };
 
 std::unique_ptr<ClusterTools> real_cluster_tools(const Environment& env);

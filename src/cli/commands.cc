@@ -128,6 +128,7 @@ const std::vector<const Command*>& all_commands() {
                                                     &head_table(),
                                                     &agent_table(),
                                                     &daemon_table(),
+                                                    &supervise_table(),
                                                     &while_heard_table()};
   return commands;
 }

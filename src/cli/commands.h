@@ -59,6 +59,7 @@ const Command& docs_table();
 const Command& head_table();
 const Command& agent_table();
 const Command& daemon_table();
+const Command& supervise_table();
 
 // In the order of help, hidden ones last.
 const std::vector<const Command*>& all_commands();

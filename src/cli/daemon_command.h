@@ -9,5 +9,6 @@ namespace rubato::cli {
 int daemon_command(const ParsedCommand& parsed, const Shell& shell);
 // Its exit code is the command's, as a shell tells it.
 int while_heard_command(const ParsedCommand& parsed, const Shell& shell);
+int supervise_command(const ParsedCommand& parsed, const Shell& shell);
 
 }  // namespace rubato::cli

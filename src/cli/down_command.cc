@@ -61,11 +61,12 @@ class Downer {
 
   int run() {
     if (parsed_.has("workers-only")) return end_workers();
-    const bool head = tools_->daemons().running(place_.head_folder()).has_value();
+    bool head = tools_->daemons().running(place_.head_folder()).has_value();
     const std::vector<std::string> agents = living_agents();
+    const bool kept = tools_->daemons().running(place_.supervisor_folder()).has_value();
     const bool open = tools_->files().exists(place_.head_file());
     const bool purge = parsed_.has("purge");
-    if (!head && agents.empty() && !open && !purge) {
+    if (!head && agents.empty() && !open && !kept && !purge) {
       shell_.err(fmt::format("'{}' is not running\n", place_.name));
       return 0;
     }
@@ -75,6 +76,8 @@ class Downer {
     }
     const auto hold = take_folder(*tools_, shell_, place_, [this] { return api_->pause(kDownLook); });
     const bool elsewhere = has_machines();
+    end_supervision(*tools_, place_, *api_);
+    head = tools_->daemons().running(place_.head_folder()).has_value();  // it may have been started again meanwhile
     // Only a head can end what it started on other machines, and write down that jobs are not to go on.
     const bool runs = head || open || !agents.empty();
     bool ended = head && end_head();
@@ -170,7 +173,11 @@ class Downer {
   // ending what runs here. False: it did not take the request.
   bool end_with_a_new_head(bool needed) {
     try {
-      start_head_process(*tools_, shell_, place_, *api_, read_head_settings(place_.folder), timeout_);
+      StartHead start;
+      start.settings = read_head_settings(place_.folder);
+      start.timeout = timeout_;
+      start.is_supervised = false;
+      start_head_process(*tools_, shell_, place_, *api_, start);
       return end_head();
     } catch (const Error& error) {
       if (needed) throw;

@@ -3,11 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "cli/daemon_world.h"
 #include "cli/head_sockets.h"
 #include "cli/machine_provider.h"
+#include "cli/supervisor_watch.h"
 #include "cluster/event.h"
 #include "core/text.h"
 #include "head/api.h"
@@ -22,6 +24,7 @@
 #include "os/secret.h"
 #include "os/sqlite_journal.h"
 #include "provider/local_provider.h"
+#include "world/journal_chain.h"
 
 namespace rubato::cli {
 
@@ -276,17 +279,27 @@ Task<int> until_shutdown(head::Controller& controller, Listener& listener) {
   co_return 0;
 }
 
-// SIGTERM: this head ends, its agents and their workers go on and wait for the next one.
+// SIGTERM: this head ends, its agents and their workers go on and wait for the next one, which its supervisor starts.
 Task<int> until_signal(Channel<int>& signals) {
-  (void)co_await signals.pop();
-  co_return 0;
+  const std::optional<int> signal = co_await signals.pop();
+  co_return 128 + signal.value_or(SIGTERM);
 }
 
 Task<int> until_told(DaemonWorld& daemon, head::Controller& controller, Listener& listener) {
   Task<int> shutdown = until_shutdown(controller, listener);
   Task<int> signal = until_signal(daemon.signals.channel());
-  (void)co_await race(daemon.runtime, std::move(shutdown), std::move(signal));
-  co_return 0;
+  const std::variant<int, int> first = co_await race(daemon.runtime, std::move(shutdown), std::move(signal));
+  co_return std::visit([](int code) { return code; }, first);
+}
+
+// What is kept for those who find no head.
+void write_end(Files& files, const std::string& dir, const HeadEnd& end) {
+  const json document = {{"message", end.message}, {"hint", end.hint}, {"permanent", end.is_permanent}};
+  try {
+    files.write_atomically(head_end_file(dir), document.dump() + "\n");
+  } catch (const Error&) {
+    // A full disk, likely; the log has it too.
+  }
 }
 
 // Started by hand beside the one that `rubato up` has started, a second head would take the journal from the first.
@@ -298,7 +311,7 @@ void refuse_beside_another(const std::string& dir, int self) {
               "nothing is to be done; `rubato status` shows what it does");
 }
 
-Task<int> run_head(DaemonWorld& daemon, std::string dir, bool accept_loss) {
+Task<int> run_head(DaemonWorld& daemon, std::string dir, HeadStart start) {
   const HeadSettings wanted = read_head_settings(dir);
   const std::string cluster = dir.substr(dir.rfind('/') + 1);
   const std::string head_file = dir + "/head/head.json";
@@ -319,7 +332,7 @@ Task<int> run_head(DaemonWorld& daemon, std::string dir, bool accept_loss) {
   });
   const std::unique_ptr<HttpServer> own_server = open_api_file(daemon, dir + "/head/" + kApiSocket);
 
-  const OpenJournal journal = co_await open_journal(daemon, dir, cluster, wanted.store, accept_loss);
+  const OpenJournal journal = co_await open_journal(daemon, dir, cluster, wanted.store, start.accept_loss);
   os::RealDaemons daemons;
   head::Controller* leading = nullptr;  // made after the provider
   const std::unique_ptr<provider::NodeProvider> provider =
@@ -328,6 +341,9 @@ Task<int> run_head(DaemonWorld& daemon, std::string dir, bool accept_loss) {
   head::HeadSettings settings;
   settings.folder = dir;
   settings.version = daemon.version;
+  settings.restarted_after = start.restarted_after;
+  SupervisorWatch supervisor(daemon, dir);
+  settings.supervision = [&supervisor] { return supervisor.seen(); };
   settings.heartbeat = kHeartbeat;
   os::BulkWork& bulk = daemon.bulk;
   settings.offload = [&bulk](std::function<void()> work) { return beside(bulk, std::move(work)); };
@@ -348,33 +364,39 @@ Task<int> run_head(DaemonWorld& daemon, std::string dir, bool accept_loss) {
   daemon.files.write_atomically(ports_file, json({{"api", ports.api}, {"agents", ports.agents}}).dump() + "\n");
   daemon.files.write_atomically(head_file, head_document(daemon.machine, place, ports, controller.state().epoch,
                                                          own_server != nullptr, agents_door.has_file));
+  scope.spawn(supervisor.keep());
   Task<int> told = until_told(daemon, controller, *listener);
   Task<int> gone = until_journal_is_gone(daemon.runtime, *journal.journal);
-  (void)co_await race(daemon.runtime, std::move(told), std::move(gone));
-  if (controller.state().shutting_down && controller.state().nodes.empty()) daemon.files.remove_tree(head_file);
-  co_return 0;
+  const std::variant<int, int> first = co_await race(daemon.runtime, std::move(told), std::move(gone));
+  const int code = std::visit([](int value) { return value; }, first);
+  if (controller.state().shutting_down && controller.state().nodes.empty()) {
+    daemon.files.remove_tree(head_file);
+    if (code == 0) write_end(daemon.files, dir, HeadEnd{.is_permanent = true});
+  }
+  co_return code;
 }
 
 // Whoever finds no head is told why. One that was replaced leaves that to the new one.
-void keep_end(DaemonWorld& daemon, const std::string& dir, const Error& error) {
+void keep_end(DaemonWorld& daemon, const std::string& dir, const Error& error, bool is_permanent) {
   os::RealDaemons daemons;
   const std::optional<int> holder = daemons.running(dir + "/head");
   if (holder && *holder != daemon.machine.pid) return;
-  const json document = {{"message", error.message}, {"hint", error.hint}};
-  try {
-    daemon.files.write_atomically(head_end_file(dir), document.dump() + "\n");
-  } catch (const Error&) {
-    // A full disk, likely; the log has it too.
-  }
+  write_end(daemon.files, dir, HeadEnd{error.message, error.hint, is_permanent});
 }
 
-Task<int> run_and_tell(DaemonWorld& daemon, std::string dir, bool accept_loss) {
+// What a restart cannot mend: a journal that is damaged, gone or another head's; settings that make no sense.
+bool is_permanent(const Error& error) {
+  return error.code == ErrorCode::kUsage || error.code == ErrorCode::kConflict ||
+         dynamic_cast<const DamagedError*>(&error) != nullptr;
+}
+
+Task<int> run_and_tell(DaemonWorld& daemon, std::string dir, HeadStart start) {
   refuse_beside_another(dir, daemon.machine.pid);
   try {
-    Task<int> head = run_head(daemon, dir, accept_loss);
+    Task<int> head = run_head(daemon, dir, std::move(start));
     co_return co_await std::move(head);
   } catch (const Error& error) {
-    keep_end(daemon, dir, error);
+    keep_end(daemon, dir, error, is_permanent(error));
     throw;
   }
 }
@@ -389,13 +411,19 @@ std::optional<HeadEnd> read_head_end(Files& files, const std::string& dir) {
   HeadEnd end;
   end.message = document.value("message", std::string());
   end.hint = document.value("hint", std::string());
+  end.is_permanent = document.value("permanent", false);
   if (end.message.empty()) return std::nullopt;
   return end;
 }
 
-int head_command(const std::string& dir, bool accept_loss) {
+bool has_ended_for_good(Files& files, const std::string& dir) {
+  const json document = json::parse(files.read(head_end_file(dir)).value_or(""), nullptr, false);
+  return document.is_object() && document.value("permanent", false);
+}
+
+int head_command(const std::string& dir, const HeadStart& start) {
   DaemonWorld daemon("head");
-  return daemon.run(run_and_tell(daemon, dir, accept_loss));
+  return daemon.run(run_and_tell(daemon, dir, start));
 }
 
 }  // namespace rubato::cli

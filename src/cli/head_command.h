@@ -20,18 +20,25 @@ HeadSettings read_head_settings(const std::string& dir);  // defaults when there
 std::string head_settings_file(const std::string& dir);
 std::string settings_text(const HeadSettings& settings);
 
-// Serves the cluster in DIR until it is shut down. Returns the exit code of the process. `accept_loss`: a journal that
-// is damaged is gone on with; what is missing is told in it.
-int head_command(const std::string& dir, bool accept_loss);
+struct HeadStart {
+  bool accept_loss = false;     // a journal that is damaged is gone on with; what is missing is told in it
+  std::string restarted_after;  // its supervisor starts it: how the head before ended
+};
+
+// Serves the cluster in DIR until it is shut down. Returns the exit code of the process.
+int head_command(const std::string& dir, const HeadStart& start);
 
 // Why the last head ended by itself, for those who find none: what it says and what to do. Written when that happens,
 // gone with the next start.
 struct HeadEnd {
-  std::string message, hint;
+  std::string message, hint;  // no message: the cluster was shut down
+  bool is_permanent = false;  // another start would end the same way: a person has to help
 };
 std::string head_end_file(const std::string& dir);
 std::optional<HeadEnd> read_head_end(Files& files,
                                      const std::string& dir);  // nullopt: it was killed, ended as told, or runs
+// True: its supervisor does not start it again. It was shut down, or its end is permanent.
+bool has_ended_for_good(Files& files, const std::string& dir);
 
 // Serves the node in DIR until its head removes it. Returns the exit code of the process.
 int agent_command(const std::string& dir);

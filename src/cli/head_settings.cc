@@ -25,7 +25,7 @@ HeadSettings read_head_settings(const std::string& dir) {
   if (!text) return out;
   const nlohmann::json document = nlohmann::json::parse(*text, nullptr, false);
   if (!document.is_object()) {
-    throw Error(ErrorCode::kFailed, "the head's settings are not JSON", head_settings_file(dir),
+    throw Error(ErrorCode::kUsage, "the head's settings are not JSON", head_settings_file(dir),
                 "remove the file, and run rubato up with the flags you want");
   }
   out.store = raw_in(document, "store");

@@ -151,6 +151,7 @@ class LaptopTools final : public ClusterTools {
   MachineFacts machine() override { return {}; }
   std::string program() override { return "/bin/rubato"; }
   void make_identity(const ClusterPlace&, const std::string&) override {}
+  bool run_script(const std::string&, const std::string&) override { return false; }
   std::unique_ptr<FolderHold> try_hold(const ClusterPlace& place) override {
     world_.files.make_folders(place.folder);
     return std::make_unique<NoHold>();

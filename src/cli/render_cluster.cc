@@ -94,13 +94,23 @@ std::string node_text(const json& node, const Look& look) {
   return out;
 }
 
+// Only what is worth a look: a head that nobody would restart, or that was.
+static std::string restarts_text(const json& head) {
+  const json& supervisor = object_in(head, "supervisor");
+  const int64_t restarts = int_in(supervisor, "restarts");
+  if (raw_in(supervisor, "kind") == "none") return ", not supervised";
+  if (restarts == 0) return "";
+  return fmt::format(", restarted {} time{}, last after {}", restarts, restarts == 1 ? "" : "s",
+                     text_in(supervisor, "last_end"));
+}
+
 std::string status_heading(const json& status, const Look& look) {
   const json& cluster = object_in(status, "cluster");
   const json& head = object_in(cluster, "head");
   const json& totals = object_in(status, "totals");
   const std::string facts =
-      fmt::format("head up {} (pid {}, epoch {}, journal {})", age_in(head, look), int_in(head, "pid"),
-                  int_in(head, "epoch"), int_in(object_in(cluster, "journal"), "offset"));
+      fmt::format("head up {} (pid {}, epoch {}, journal {}{})", age_in(head, look), int_in(head, "pid"),
+                  int_in(head, "epoch"), int_in(object_in(cluster, "journal"), "offset"), restarts_text(head));
   int64_t up = 0;
   const json& nodes = list_in(status, "nodes");
   for (const json& node : nodes) up += raw_in(node, "phase") == "up" ? 1 : 0;

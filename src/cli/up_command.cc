@@ -139,7 +139,11 @@ class Upper {
       running_ = tools_->daemons().running(place_.head_folder()).has_value();
       find_head();
       check_settings();
-      if (!running_) start_head();
+      if (running_) {
+        ensure_supervisor(*tools_, shell_, place_);
+      } else {
+        start_head();
+      }
     }
     const json plan = first_plan();
     const std::string changes = plan_text(plan, {});
@@ -219,7 +223,11 @@ class Upper {
     if (parsed_.has("head-address")) settings.address = parsed_.value("head-address");
     if (wanted_.text.file.provider.head) settings.address = wanted_.text.file.provider.head->host;
     const bool accept_loss = parsed_.has("accept-journal-loss");
-    start_head_process(*tools_, shell_, place_, *api_, settings, timeout_, accept_loss);
+    StartHead start;
+    start.settings = settings;
+    start.timeout = timeout_;
+    start.accept_loss = accept_loss;
+    start_head_process(*tools_, shell_, place_, *api_, start);
     if (accept_loss) shell_.err("what the journal lacked, if anything, is told by: rubato events\n");
     running_ = false;
   }

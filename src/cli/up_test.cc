@@ -8,6 +8,7 @@
 
 #include "cli/cluster_commands.h"
 #include "cli/cluster_tools.h"
+#include "cli/head_unit.h"
 #include "cli/testing.h"
 #include "os/files.h"
 
@@ -17,19 +18,23 @@ namespace {
 using nlohmann::json;
 using Calls = std::vector<std::string>;
 
-// Daemons that run as soon as they are started, until they get SIGKILL or are told to end.
+// Daemons that run as soon as they are started, until they get SIGKILL or are told to end. A supervisor starts its
+// head.
 class FakeDaemons final : public Daemons {
  public:
   void start(const DaemonSpec& spec) override {
     started.push_back(spec);
+    const size_t at = spec.folder.rfind("/supervisor");
+    if (at != std::string::npos && !stillborn) alive.insert(spec.folder.substr(0, at) + "/head");
     if (!stillborn) alive.insert(spec.folder);
   }
   std::optional<int> running(const std::string& folder) override {
     return alive.contains(folder) ? std::optional(77) : std::nullopt;
   }
   void signal(const std::string& folder, int number) override {
-    if (number == SIGKILL) alive.erase(folder);
+    if (number == SIGKILL && alive.erase(folder) > 0 && on_kill) on_kill(folder);
   }
+  std::function<void(const std::string& folder)> on_kill;
   std::vector<DaemonSpec> started;
   std::set<std::string> alive;
   bool stillborn = false;
@@ -48,6 +53,8 @@ struct Machine {
   json changes = json::array({{{"action", "add"}, {"node_type", "machine"}, {"count", 1}}});
   bool asks = false;
   std::string answer;
+  bool has_systemd = false;
+  std::vector<std::string> scripts;
 
   Machine() {
     std::filesystem::remove_all(home);
@@ -94,6 +101,13 @@ class FakeTools final : public ClusterTools {
     machine_.listen = listen;
     machine_.files.make_folders(place.folder);
   }
+  bool run_script(const std::string& script, const std::string&) override {
+    machine_.scripts.push_back(script);
+    const bool starts = script.find("systemctl --user start") != std::string::npos;
+    if (machine_.has_systemd && starts)
+      machine_.daemons.alive = {machine_.folder + "/supervisor", machine_.folder + "/head"};
+    return machine_.has_systemd;
+  }
   std::unique_ptr<FolderHold> try_hold(const ClusterPlace& place) override {
     machine_.files.make_folders(place.folder);
     return machine_.holds_refused-- > 0 ? nullptr : std::make_unique<FakeHold>();
@@ -124,8 +138,8 @@ TEST(Up, WithoutAFileItStartsAHeadForThisMachine) {
   EXPECT_EQ(machine.identities, 1);
   ASSERT_EQ(machine.daemons.started.size(), 1u);
   const DaemonSpec& spec = machine.daemons.started[0];
-  EXPECT_EQ(spec.folder, machine.folder + "/head");
-  EXPECT_EQ(spec.argv, (Calls{"/bin/rubato", "head", "--dir", machine.folder}));
+  EXPECT_EQ(spec.folder, machine.folder + "/supervisor");
+  EXPECT_EQ(spec.argv, (Calls{"/bin/rubato", "supervise", "--dir", machine.folder}));
   EXPECT_NE(typed.err.find("'local' is up with 1 node"), std::string::npos);
   const std::string kept = machine.files.read(machine.folder + "/cluster.yaml").value_or("");
   EXPECT_NE(kept.find("resources: {CPU: 8, GPU: 1}"), std::string::npos) << kept;
@@ -202,7 +216,7 @@ TEST(Up, AFilesNameIsTheClusters) {
   std::ofstream(file) << "cluster_name: lab\nprovider: {type: local}\n"
                          "available_node_types: {a: {resources: {CPU: 1}, min_workers: 1}}\n";
   EXPECT_EQ(machine.type({"up", file}).code, 0);
-  EXPECT_EQ(machine.daemons.started.at(0).folder, machine.home + "/rubato/clusters/lab/head");
+  EXPECT_EQ(machine.daemons.started.at(0).folder, machine.home + "/rubato/clusters/lab/supervisor");
   const Typed other = machine.type({"up", file, "--cluster", "zoo"});
   EXPECT_EQ(other.code, 2);
   EXPECT_NE(other.err.find("is the cluster 'lab', not 'zoo'"), std::string::npos);
@@ -230,6 +244,97 @@ TEST(Up, AHeadThatDiesAtOnceShowsItsLastWords) {
   EXPECT_EQ(typed.code, 1);
   EXPECT_NE(typed.err.find("ended as it started"), std::string::npos);
   EXPECT_NE(typed.err.find("the disk is full"), std::string::npos);
+}
+
+TEST(Up, AFirstStartThatFailsLeavesNoSupervisor) {
+  Machine machine;
+  machine.head.answers["GET //healthz"] = [](const ApiRequest&) -> json {
+    throw Error(ErrorCode::kUnavailable, "refused");
+  };
+  machine.head.on_pause = [&] {
+    machine.daemons.alive.erase(machine.folder + "/head");
+    std::ofstream(machine.folder + "/head/ended.json") << R"({"message": "etcd does not answer", "hint": ""})";
+    return true;
+  };
+  const Typed typed = machine.type({"up"});
+  EXPECT_EQ(typed.code, 1);
+  EXPECT_NE(typed.err.find("cannot start: etcd does not answer"), std::string::npos) << typed.err;
+  EXPECT_TRUE(machine.daemons.alive.empty());
+  EXPECT_FALSE(std::filesystem::exists(machine.folder + "/supervisor"));
+  // One that was up before is tried again and again.
+  machine.open_folder();
+  EXPECT_EQ(machine.type({"up"}).code, 1);
+  EXPECT_TRUE(machine.daemons.alive.contains(machine.folder + "/supervisor"));
+  EXPECT_EQ(machine.files.read(machine.folder + "/supervisor/wanted"), "rubato\n");
+}
+
+TEST(Up, AHeadThatDiesAgainAndAgainIsToldOf) {
+  Machine machine;
+  machine.head.answers["GET //healthz"] = [](const ApiRequest&) -> json {
+    throw Error(ErrorCode::kUnavailable, "refused");
+  };
+  machine.head.on_pause = [&] {
+    machine.daemons.alive.erase(machine.folder + "/head");
+    std::ofstream(machine.folder + "/supervisor/state.json") << R"({"ends_in_a_row": 3, "last_end": "signal 11"})";
+    return true;
+  };
+  const Typed typed = machine.type({"up"});
+  EXPECT_EQ(typed.code, 1);
+  EXPECT_NE(typed.err.find("ended as it started (signal 11, 3 times in a row)"), std::string::npos) << typed.err;
+}
+
+TEST(Up, AHeadThatItsSupervisorStartsMeanwhileIsTaken) {
+  Machine machine;
+  machine.open_folder();
+  machine.daemons.alive = {machine.folder + "/supervisor"};
+  machine.daemons.on_kill = [&](const std::string&) { machine.daemons.alive.insert(machine.folder + "/head"); };
+  const Typed typed = machine.type({"up"});
+  EXPECT_EQ(typed.code, 0) << typed.err;
+  EXPECT_TRUE(std::filesystem::exists(machine.folder + "/head/head.json")) << "the new head's address, perhaps";
+  ASSERT_EQ(machine.daemons.started.size(), 1u);
+  EXPECT_EQ(machine.daemons.started[0].folder, machine.folder + "/supervisor");
+}
+
+TEST(Up, AHeadThatRunsWithoutASupervisorGetsOne) {
+  Machine machine;
+  machine.open_folder();
+  machine.daemons.alive = {machine.folder + "/head"};
+  EXPECT_EQ(machine.type({"up"}).code, 0);
+  ASSERT_EQ(machine.daemons.started.size(), 1u);
+  EXPECT_EQ(machine.daemons.started[0].folder, machine.folder + "/supervisor");
+  EXPECT_EQ(machine.type({"up"}).code, 0);
+  EXPECT_EQ(machine.daemons.started.size(), 1u);
+}
+
+TEST(Up, TheUsersSystemdKeepsTheSupervisorWhereItLingers) {
+  Machine machine;
+  machine.has_systemd = true;
+  EXPECT_EQ(machine.type({"up"}).code, 0);
+  EXPECT_TRUE(machine.daemons.started.empty());
+  EXPECT_EQ(machine.files.read(machine.folder + "/supervisor/wanted"), "systemd\n");
+  const std::string kept = machine.files.read(machine.folder + "/supervisor/environment").value_or("");
+  EXPECT_NE(kept.find(std::string("HOME=/h") + '\0'), std::string::npos);
+  machine.open_folder();
+  machine.head.answers["POST shutdown"] = [&](const ApiRequest&) {
+    machine.daemons.alive.erase(machine.folder + "/head");
+    return json::object();
+  };
+  EXPECT_EQ(machine.type({"down", "-y"}).code, 0);
+  EXPECT_NE(machine.scripts.back().find("systemctl --user disable"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(machine.folder + "/supervisor"));
+}
+
+TEST(HeadUnit, SaysWhatSystemdMustKnow) {
+  const HeadUnit unit = head_unit("/opt/my programs/rubato", "lab", "/home/a%b/lab");
+  EXPECT_TRUE(unit.name.starts_with("rubato-head-lab-") && unit.name.ends_with(".service")) << unit.name;
+  EXPECT_NE(unit.name, head_unit("/opt/my programs/rubato", "lab", "/elsewhere/lab").name);
+  const std::string text = unit_text(unit);
+  EXPECT_NE(text.find("ExecStart=\"/opt/my programs/rubato\" daemon start \"/home/a%%b/lab/supervisor\" supervise "
+                      "--dir \"/home/a%%b/lab\"\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("PIDFile=/home/a%%b/lab/supervisor/daemon.pid\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("KillMode=process\n"), std::string::npos) << "agents outlive a head";
 }
 
 TEST(Up, WaitsForAnotherUpAndSaysSo) {
@@ -291,6 +396,20 @@ TEST(Down, EndsTheHeadAndKillsWhatItLeft) {
   EXPECT_TRUE(std::filesystem::exists(agent)) << "the next head saves its last log lines, and removes it";
   EXPECT_FALSE(std::filesystem::exists(machine.folder + "/head/head.json"));
   EXPECT_TRUE(std::filesystem::exists(machine.folder));
+}
+
+TEST(Down, EndsTheSupervisorBeforeTheHead) {
+  Machine machine;
+  EXPECT_EQ(machine.type({"up"}).code, 0);
+  machine.open_folder();
+  machine.head.answers["POST shutdown"] = [&](const ApiRequest&) {
+    EXPECT_EQ(machine.daemons.alive, std::set<std::string>{machine.folder + "/head"});
+    machine.daemons.alive.clear();
+    return json::object();
+  };
+  EXPECT_EQ(machine.type({"down", "-y"}).code, 0);
+  EXPECT_TRUE(machine.daemons.alive.empty());
+  EXPECT_FALSE(std::filesystem::exists(machine.folder + "/supervisor"));
 }
 
 TEST(Down, AHeadThatIsDeadIsNoHindrance) {

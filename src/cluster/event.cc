@@ -48,7 +48,10 @@ std::string on_nodes(const std::vector<Seat>& seats) {
 std::string because(const std::string& reason) { return reason.empty() ? "" : ": " + reason; }
 
 struct Describer {
-  std::string operator()(const HeadStarted& e) const { return fmt::format("head {} started (pid {})", e.epoch, e.pid); }
+  std::string operator()(const HeadStarted& e) const {
+    return fmt::format("head {} started (pid {}){}", e.epoch, e.pid,
+                       e.restarted_after.empty() ? "" : ", restarted after " + e.restarted_after);
+  }
   std::string operator()(const ClusterConfigured& e) const {
     return fmt::format("cluster '{}' configured with {} node type{}", e.spec.name, e.spec.types.size(),
                        e.spec.types.size() == 1 ? "" : "s");

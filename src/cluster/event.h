@@ -57,6 +57,7 @@ struct HeadStarted {
   uint64_t epoch = 0;
   std::string version;
   int pid = 0;
+  std::string restarted_after;  // "signal 9": its supervisor started it, after that end of the one before
 };
 struct ClusterConfigured {
   ClusterSpec spec;

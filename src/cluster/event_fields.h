@@ -83,6 +83,7 @@ void fields(Io& io, HeadStarted& e) {
   io("epoch", e.epoch);
   io("version", e.version);
   io("pid", e.pid);
+  io("restarted_after", e.restarted_after);
 }
 template <class Io>
 void fields(Io& io, ClusterConfigured& e) {

@@ -15,7 +15,8 @@ using Json = nlohmann::json;
 
 // One record of each type with every field set: the format, as journals on disks have it.
 const std::vector<std::string> kRecords = {
-    R"({"v":1,"t":1700000000000001,"type":"head-started","epoch":3,"version":"0.3.0","pid":41})",
+    R"({"v":1,"t":1700000000000001,"type":"head-started","epoch":3,"version":"0.3.0","pid":41,
+        "restarted_after":"signal 9"})",
     R"({"v":1,"t":2,"type":"cluster-configured","text":"cluster_name: c","no_restart":true,"restart":true,
         "spec":{"name":"c","provider":"external","isolation":"netns","max_workers":9,"max_where":"c.yaml:1:2",
         "head_type":"small","head_runtime":"0a","scaling":{"upscaling_speed":2.0,"idle_timeout_us":60000000,

@@ -239,13 +239,20 @@ Task<ServerReply> Api::show_metrics(Call) {
   co_return out;
 }
 
+static json supervisor_document(const HeadSupervision& kept) {
+  return {{"kind", kept.kind}, {"pid", kept.pid}, {"restarts", kept.restarts}, {"last_end", kept.last_end}};
+}
+
 Task<ServerReply> Api::status(Call) {
   const uint64_t last = (co_await controller_.settled())->offset;
   std::vector<cluster::Record> recent =
       co_await controller_.history().records(last > kEventsShown ? last - kEventsShown : 0, kEventsShown);
   const MissingByJob missing = controller_.logs().missing_by_job();
-  MakeDocument make = [recent = std::move(recent), now = controller_.now(), missing](const State& state) {
+  const HeadSettings& settings = controller_.settings();
+  const HeadSupervision kept = settings.supervision ? settings.supervision() : HeadSupervision();
+  MakeDocument make = [recent = std::move(recent), now = controller_.now(), missing, kept](const State& state) {
     json document = status_document(state, recent, now);
+    document["cluster"]["head"]["supervisor"] = supervisor_document(kept);
     add_missing(document["jobs"], missing);
     return document;
   };

@@ -65,6 +65,7 @@ Task<void> Controller::recover() {
   started.epoch = state_.epoch + 1;
   started.version = settings_.version;
   started.pid = world_.machine.pid;
+  started.restarted_after = settings_.restarted_after;
   happened_.emplace_back(std::move(started));
   listening_ = ListeningClock(world_.clock.now(), long_stall(settings_.heartbeat));
   begin_to_listen();

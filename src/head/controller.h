@@ -9,6 +9,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -26,10 +27,20 @@
 
 namespace rubato::head {
 
+// Who starts this head again when it dies, for those who ask.
+struct HeadSupervision {
+  std::string kind = "none";  // "rubato": a process of ours; "systemd": the same, kept by the user's systemd
+  int pid = 0;                // 0: it is not there
+  int restarts = 0;           // since `rubato up`
+  std::string last_end;       // how the last head ended: "signal 9"; empty: none has
+};
+
 struct HeadSettings {
   std::string folder;  // of the cluster
   std::string version;
-  Endpoint agents;  // where agents find this head
+  std::string restarted_after;                   // its supervisor started it: how the head before ended
+  std::function<HeadSupervision()> supervision;  // unset: none
+  Endpoint agents;                               // where agents find this head
   Duration heartbeat = 3s;
   // After a start, and after it stood still, the head listens for so long before it gives up nodes whose agents have
   // not reported.

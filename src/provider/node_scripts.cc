@@ -17,14 +17,19 @@ if read -r rb_old rb_since 2>/dev/null <"$rb_dir/setup.pid" && [ -n "$rb_since" 
 fi
 )sh";
 
-// Whether a scope of the user's systemd can be made that stays when nobody is logged in.
-constexpr std::string_view kStartAgent = R"sh(
+constexpr std::string_view kLingering = R"sh(
 if [ -z "$XDG_RUNTIME_DIR" ] && [ -d "/run/user/$(id -u)" ]; then export XDG_RUNTIME_DIR="/run/user/$(id -u)"; fi
 lingers() { [ "$(loginctl show-user "$(id -un)" --property=Linger --value 2>/dev/null)" = yes ]; }
+has_manager() { command -v systemd-run >/dev/null 2>&1 && systemctl --user show-environment >/dev/null 2>&1; }
+# With the name: without one logind looks for the session that asks, and a login without PAM has none.
+ask_to_linger() { lingers || loginctl enable-linger "$(id -un)" >/dev/null 2>&1; }
+)sh";
+
+// Whether a scope of the user's systemd can be made that stays when nobody is logged in.
+constexpr std::string_view kStartAgent = R"sh(
 rb_how=daemon
-if command -v systemd-run >/dev/null 2>&1 && systemctl --user show-environment >/dev/null 2>&1; then
-  # With the name: without one logind looks for the session that asks, and a login without PAM has none.
-  lingers || loginctl enable-linger "$(id -un)" >/dev/null 2>&1
+if has_manager; then
+  ask_to_linger
   if lingers && systemd-run --user --scope --quiet --collect --unit="$rb_unit-$$" \
       "$rb_program" daemon start "$rb_dir" agent --dir "$rb_dir"; then rb_how=systemd; fi
 fi
@@ -101,6 +106,8 @@ std::string end_agent_words(const std::string& folder, Duration grace) {
 
 }  // namespace
 
+std::string lingering_script() { return std::string(kLingering); }
+
 std::string look_script(const std::string& folder) {
   return fmt::format("rb_dir={}\nif read -r r 2>/dev/null <\"$rb_dir/runtime\"; then echo \"rubato-runtime $r\"; fi\n",
                      quote_path(folder));
@@ -142,7 +149,7 @@ std::string agent_script(const std::string& folder, const std::string& program, 
     const std::string words = shell_quote(fmt::format("`{}` failed, and the agent was not started", command));
     script += fmt::format("eval {} || {{ echo {} >&2; exit 1; }}\n", shell_quote(command), words);
   }
-  return script + std::string(kStartAgent) + std::string(kTidy);
+  return script + lingering_script() + std::string(kStartAgent) + std::string(kTidy);
 }
 
 std::string salvage_script(const std::string& folder, Duration grace) {

@@ -7,6 +7,10 @@
 
 namespace rubato::provider {
 
+// Shell functions about the user's systemd: has_manager (there is one), lingers (what it starts stays when nobody is
+// logged in, and comes back after a reboot), ask_to_linger.
+std::string lingering_script();
+
 // Prints "rubato-runtime HASH" when a hash is recorded.
 std::string look_script(const std::string& folder);
 

@@ -185,6 +185,14 @@ class ClusterCase(harness.Case):
     def head_pid(self):
         return json.loads((self.place / "head/head.json").read_text())["pid"]
 
+    def supervisor_pid(self):
+        """None: there is none."""
+        try:
+            pid = int((self.place / "supervisor/daemon.pid").read_text())
+        except (OSError, ValueError):
+            return None
+        return pid if alive(pid) else None
+
     def node_pids(self):
         """{node: pid of its agent}"""
         pids = {}
@@ -229,8 +237,14 @@ class ClusterCase(harness.Case):
         for pid in pids:
             self.assert_gone(pid)
 
-    def kill_head(self):
-        self.kill(self.head_pid())
+    def kill_head(self, *others):
+        """Kills the head and its supervisor, and the others with it: nobody is left who would start it again. One that
+        is to come back by itself is killed alone: self.kill(self.head_pid())."""
+        head = self.head_pid()
+        os.kill(head, signal.SIGSTOP)  # it would replace its supervisor
+        supervisor = self.supervisor_pid()
+        self.kill(*([supervisor] if supervisor else []))
+        self.kill(head, *others)
 
     # --- the API, without the CLI
 

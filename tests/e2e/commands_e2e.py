@@ -111,7 +111,7 @@ class CommandsTest(ClusterCase):
         self.assertEqual(complete(RUBATO, "logs", "--node", "sm"), ["small-1"])
         self.assertEqual(complete(RUBATO, "jobs", "--cluster", "lo"), ["local"])
         self.assertEqual(complete(RUBATO, "logs", "--cluster", "none", "x"), [])
-        os.kill(self.head_pid(), 9)
+        self.kill_head()
         self.assertEqual(complete(RUBATO, "logs", "fini"), [], "silent without a head")
 
     def completion_of(self, shell):

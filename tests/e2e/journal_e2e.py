@@ -132,7 +132,10 @@ class JournalTest(cluster_harness.ClusterCase):
     def test_up_right_after_a_kill_starts_a_head(self):
         self.up(ONE)
         for _ in range(5):
-            os.kill(self.head_pid(), signal.SIGKILL)
+            head, supervisor = self.head_pid(), self.supervisor_pid()
+            os.kill(head, signal.SIGSTOP)  # it would replace its supervisor
+            os.kill(supervisor, signal.SIGKILL)
+            os.kill(head, signal.SIGKILL)
             done = self.rubato("up", "-y", timeout=45)
             self.assertIn("starting the head of 'local'", done.stderr)
 

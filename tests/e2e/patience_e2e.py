@@ -74,7 +74,7 @@ class Patience(cluster_harness.ClusterCase):
         job = self.submit_waiting("--workers", "2")
         pids = self.wait_for_starts(job, 2)
         agents, old = self.node_pids(), self.head_pid()
-        self.kill(old)
+        self.kill_head()
         up = self.follow("up", "-y")
         daemon = self.place / "head/daemon.pid"
 

@@ -117,7 +117,7 @@ class Training(cluster_harness.ClusterCase):
     def test_head_and_agent_are_killed_at_once(self):
         self.start("2:3")
         doomed = self.job("train")["members"][0]["node"]
-        self.kill(self.head_pid(), self.node_pids()[doomed])
+        self.kill_head(self.node_pids()[doomed])
         self.up()
         self.wait_for_nodes(3)
         self.wait_for_members_without(doomed)
@@ -130,7 +130,7 @@ class Training(cluster_harness.ClusterCase):
         self.start("3")
         workers = [line["pid"] for line in self.starts()]
         before = max(line.get("step", 0) for line in self.told())
-        self.kill(self.head_pid(), *self.node_pids().values())
+        self.kill_head(*self.node_pids().values())
         for worker in workers:
             self.assert_gone(worker)
         self.up()
@@ -194,7 +194,7 @@ for n in range(1, 1 << 30):
     def test_head_and_agent_are_killed_after_a_burst(self):
         job = self.start()
         wait_until(lambda: self.written(job) > 1000, "1000 lines")
-        self.kill(self.head_pid())
+        self.kill_head()
         before = self.written(job)
         wait_until(lambda: self.written(job) > before + 1000, "1000 lines that no head has heard")
         self.kill(*self.node_pids().values())

@@ -148,8 +148,10 @@ class RemoteTest(RemoteCase):
         self.make("head", "w1")
         self.up(self.text())
         agents = self.agents_on("w1")
-        # The head's guard is called the same, and may have followed it before its turn comes.
-        kill = "kill -9 $(ps -eo pid=,args= -ww | awk '/ head --dir / && !/awk/ {print $1}') || true"
+        # The head's guard is called the same, and may have followed it before its turn comes. The supervisor is last in
+        # the list, and stopped first: it is not to start another one.
+        kill = ("kill -STOP $(cat .local/state/rubato/clusters/lab/supervisor/daemon.pid) && "
+                "kill -9 $(ps -eo pid=,args= -ww | awk '/ (head|supervise) --dir / && !/awk/ {print $1}') || true")
         self.hosts["head"].run(kill)
         dead = self.rubato("status", code=1)
         self.assertIn("is not running", dead.stderr)

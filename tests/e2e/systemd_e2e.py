@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Agents under the user's systemd where there is one: a real `systemd --user` and logind on machines of hosts.py.
+"""Agents and heads under the user's systemd where there is one: a real `systemd --user` and logind on machines of
+hosts.py.
 
 head: neither. w1: both, as after a login on any distribution. w2: a manager, but no logind, so nobody could say whether
 what runs under it stays when the last login ends.
 """
+import json
 import shutil
 import subprocess
 import time
@@ -34,12 +36,12 @@ def start_logind(host):
     wait_until(lambda: "seat0" in host.run("loginctl list-seats 2>&1", check=False), "logind")
 
 
-def start_manager(host, cgroup):
-    """The user's systemd, in a cgroup of its own as logind would give it."""
+def start_manager(host, cgroup, target="basic.target"):
+    """The user's systemd, in a cgroup of its own as logind would give it. "default.target": as after a boot."""
     host.run("mkdir -m 0700 -p /run/user/0 /run/systemd/system\n" + dockerd.MOUNT_CGROUPS.replace('exec "$@"', "") +
              f"mkdir -p {CGROUPS}/{cgroup} && echo $$ >{CGROUPS}/{cgroup}/cgroup.procs\n"
              "export XDG_RUNTIME_DIR=/run/user/0 DBUS_SESSION_BUS_ADDRESS=unix:path=/run/user/0/bus\n"
-             f"setsid {SYSTEMD} --user --unit=basic.target </dev/null >/root/.systemd.log 2>&1 &\n")
+             f"setsid {SYSTEMD} --user --unit={target} </dev/null >/root/.systemd.log 2>&1 &\n")
     ready = "XDG_RUNTIME_DIR=/run/user/0 systemctl --user is-system-running"
     wait_until(lambda: host.run(ready, check=False).strip() in ("running", "degraded"),
                lambda: (host.home / ".systemd.log").read_text())
@@ -109,6 +111,51 @@ class SystemdTest(remote_testing.RemoteCase):
             self.assertIn(newer, self.hosts["w1"].run(f"cat /proc/{pid}/cgroup"))
         self.rubato("down", "lab", "-y")
         self.assertEqual([self.agents_on(name) for name in ("w1", "w2", "head")], [[], [], []])
+
+    def head_document(self):
+        """None while no head answers."""
+        done = self.rubato("status", "--json", code=None)
+        return json.loads(done.stdout)["cluster"]["head"] if done.returncode == 0 else None
+
+    def wait_for_head(self, condition, what):
+        def found():
+            head = self.head_document()
+            return head if head and head["supervisor"]["pid"] and condition(head) else None
+
+        return wait_until(found, lambda: f"{what}: {self.head_document()}")
+
+    def unit_files(self):
+        return self.hosts["head"].run("find .config/systemd/user -name 'rubato-head-*' 2>/dev/null || true").split()
+
+    def test_the_head_is_a_service_and_comes_back_after_a_reboot(self):
+        self.make("head")
+        machine = self.hosts["head"]
+        self.cgroups = [f"{self.hosts.tag}-head"]
+        start_logind(machine)
+        start_manager(machine, self.cgroups[0])
+        self.assertIn("'lab' is up with 1 node", self.up(self.text()).stderr)
+        first = self.wait_for_head(lambda head: head["supervisor"]["kind"] == "systemd", "a service")
+        (unit,) = [unit for unit in self.units("head") if unit.startswith("rubato-head-lab-")]
+        self.assertIn(unit, machine.run(f"cat /proc/{first['supervisor']['pid']}/cgroup"))
+        self.assertEqual(len(self.unit_files()), 2, "the unit, and a link for the next boot")
+
+        machine.run(f"kill -9 {first['supervisor']['pid']}")
+        second = self.wait_for_head(lambda head: head["supervisor"]["pid"] != first["supervisor"]["pid"], "another one")
+        self.assertEqual(second["pid"], first["pid"], "the head went on")
+        machine.run(f"kill -9 {first['pid']}")
+        third = self.wait_for_head(lambda head: head["pid"] != first["pid"], "another head")
+        self.assertEqual(third["epoch"], first["epoch"] + 1)
+        self.assertIn("nothing to change", self.up(self.text()).stderr)
+
+        machine.crash()
+        machine.boot().wait_for_sshd()
+        start_logind(machine)
+        start_manager(machine, self.cgroups[0], "default.target")
+        self.wait_for_head(lambda head: head["epoch"] > third["epoch"], "a head after the boot")
+        self.rubato("down", "lab", "-y")
+        self.assertEqual(self.unit_files(), [])
+        left = machine.run("ps -eo args= -ww | grep -E ' (head|supervise|agent) --dir ' | grep -v grep || true")
+        self.assertEqual(left, "")
 
 
 if __name__ == "__main__":

@@ -127,6 +127,8 @@ def head_away(evidence):
     for kill in evidence.kills:
         if kill["target"] == "head":
             back = [up["until"] for up in evidence.ups if up["at"] >= kill["at"] - 0.1 and up["code"] == 0]
+            back += [event["mono"] for event in evidence.events
+                     if event["type"] == "head-started" and event.get("mono", 0) > kill["at"]]
             away.append((kill["at"], min(back, default=float("inf")) + ADOPTION_S))
     return sorted(away)
 
@@ -336,7 +338,7 @@ def check_commands(evidence):
 
 def check_heads(evidence):
     for death in evidence.deaths:
-        yield f"the head ended by itself at {evidence.name(death['at'])} s: state/rubato/clusters/trial/head/daemon.log"
+        yield f"no head came back after {evidence.name(death['at'])} s: state/rubato/clusters/trial/head/daemon.log"
 
 
 CHECKS = (check_ends, check_successes, check_generations, check_overlaps, check_nodes, check_journal, check_logs,

@@ -142,6 +142,9 @@ class Cluster:
     def head(self):
         return read_pid(self.place / "head/daemon.pid")
 
+    def supervisor(self):
+        return read_pid(self.place / "supervisor/daemon.pid")
+
     def agents(self):
         """{node: pid}"""
         found = {path.parent.name: read_pid(path) for path in self.place.glob("nodes/*/daemon.pid")}

@@ -1,6 +1,7 @@
 """What a trial does to its cluster: kills and pauses, drawn from the seed; who was hit and when is written down.
 
-A pause is SIGSTOP to one process, and SIGCONT after a while; the workers of a paused agent run on.
+A pause is SIGSTOP to one process, and SIGCONT after a while; the workers of a paused agent run on. A head that is
+killed must come back by itself; only when its supervisor dies with it, somebody types `rubato up`.
 """
 import math
 import random
@@ -16,7 +17,10 @@ KINDS = {
     "kill-head": 14, "kill-agent": 12, "kill-worker": 10, "pause-head": 16, "pause-agent": 18, "pause-all": 4,
     "kill-head-pause-new": 8, "kill-agent-pause-new": 4, "kill-head-and-agent": 4, "kill-worker-then-agent": 4,
     "pause-head-and-agent": 4, "pause-agent-kill-head": 4, "kill-head-twice": 3, "kill-worker-and-head": 3,
+    "kill-supervisor": 5, "kill-head-and-supervisor": 8, "pause-supervisor": 3, "pause-supervisor-kill-head": 3,
 }
+HEAD_BACK_MAX_S = 40     # until a killed head is there again: its supervisor waits up to 10 s, and the machine is busy
+BOTH_KILLED_S = 3        # a head replaces its supervisor once a second: who is killed sooner leaves nobody
 NEW_PROCESS_MAX_S = 40  # how long to wait for the process in the place of a killed one
 
 
@@ -26,7 +30,7 @@ class Strike:
     kind: str
     gap_s: float    # since the strike before
     pause_s: float  # of what is paused
-    delay_s: float  # until `rubato up`, or the second half
+    delay_s: float  # until `rubato up` where it is needed, or the second half
     which: float    # 0..1: which agent or worker
     calm: bool      # the cluster has time to recover first: one that is only ever down proves little
 
@@ -54,6 +58,7 @@ class Striker:
         self._lock = threading.Lock()
         self._threads = []
         self._head_due = None  # when somebody types `rubato up`
+        self._supervisor_killed = None  # when
         self._keeper = threading.Thread(target=self._keep_head, daemon=True)
         self._ending = threading.Event()
         self._keeper.start()
@@ -68,7 +73,7 @@ class Striker:
         while index < len(self._threads):  # one may start another
             self._threads[index].join()
             index += 1
-        while self._head_due is not None:
+        while self._head_due is not None or not self.cluster.head():
             time.sleep(0.05)
         self._ending.set()
         self._keeper.join()
@@ -76,7 +81,31 @@ class Striker:
     # --- kinds
 
     def _kill_head(self, strike):
-        self._kill("head", None, self.cluster.head(), strike.delay_s)
+        self._kill("head", None, self.cluster.head())
+
+    def _kill_supervisor(self, strike):
+        self._supervisor_killed = time.monotonic()
+        self._kill("supervisor", None, self.cluster.supervisor())
+
+    def _kill_head_and_supervisor(self, strike):
+        """The head first stands still: it would replace its supervisor."""
+        head = self._hold(self.cluster.head())
+        if head:
+            head.send(signal.SIGSTOP)
+        self._head_due = time.monotonic() + strike.delay_s
+        self._kill_supervisor(strike)
+        if head:
+            at = time.monotonic()
+            if head.send(signal.SIGKILL):
+                self.cluster.note("kill", at=at, target="head", name=None, pid=head.pid)
+            head.close()
+
+    def _pause_supervisor(self, strike):
+        self._pause("supervisor", None, self.cluster.supervisor(), strike.pause_s)
+
+    def _pause_supervisor_kill_head(self, strike):
+        self._pause_supervisor(strike)
+        self._kill_head(strike)
 
     def _kill_agent(self, strike):
         self._kill("agent", *self._agent(strike))
@@ -132,7 +161,7 @@ class Striker:
         pid = self._wait_for_new(lambda: {None: self.cluster.head()}, {before})
         if pid:
             time.sleep(strike.which * 0.3)
-            self._kill("head", None, pid[1], strike.delay_s)
+            self._kill("head", None, pid[1])
 
     def _kill_worker_and_head(self, strike):
         self._kill_worker(strike)
@@ -150,10 +179,8 @@ class Striker:
         except OSError:  # it is gone, or another one has its number
             return None
 
-    def _kill(self, what, name, pid, up_after_s=0.0):
+    def _kill(self, what, name, pid):
         process = self._hold(pid)
-        if what == "head":
-            self._head_due = time.monotonic() + up_after_s
         if process:
             at = time.monotonic()
             if process.send(signal.SIGKILL):
@@ -206,7 +233,7 @@ class Striker:
         thread.start()
 
     def _keep_head(self):
-        """The person, or cron, who types `rubato up` after a while."""
+        """The person, or cron, who types `rubato up` after a while; and who sees to it that a head comes back."""
         there, running, due_of = time.monotonic(), None, None
         while not self._ending.wait(0.02):
             due = self._head_due
@@ -220,8 +247,20 @@ class Striker:
                     running.give_up()
                 elif not running:
                     running, due_of = Up(self.cluster), due
-            if self._head_due is not None or self.cluster.head():
+            if self._head_due is not None or self.cluster.head() or self._is_paused(self.cluster.supervisor()):
                 there = time.monotonic()
-            elif time.monotonic() > there + 1:
-                self.cluster.note("died", at=there)  # nobody has killed it
+            elif self._both_were_killed(there):
                 self._head_due = time.monotonic()
+            elif time.monotonic() > there + HEAD_BACK_MAX_S:
+                self.cluster.note("died", at=there)  # nobody has brought it back
+                self._head_due = time.monotonic()
+
+    def _is_paused(self, pid):
+        with self._lock:
+            return pid in self._paused
+
+    def _both_were_killed(self, since):
+        """By two strikes, one right after the other."""
+        killed = self._supervisor_killed
+        return killed is not None and killed > since - BOTH_KILLED_S and time.monotonic() > since + 1 and \
+            not self.cluster.supervisor()
