@@ -283,7 +283,7 @@ class ApiClient final : public Api {
     return Error(ErrorCode::kUnavailable,
                  fmt::format("the head of '{}' on {} is not running (its agents and workers may be)", place_.name,
                              tunnel_->host().host),
-                 "", "restart it with: rubato up --cluster " + place_.name);
+                 "", "its supervisor starts it again; if not, restart it with: rubato up --cluster " + place_.name);
   }
 
   Error in_words(const Error& error) const {

@@ -221,6 +221,8 @@ class RealRemote final : public Remote {
     const std::vector<provider::SshForward> forwards = {{socket, fmt::format("127.0.0.1:{}", port)}};
     // One that leads elsewhere since the head was started again would be kept beside the new one.
     os::RealFiles().remove_tree(socket);
+    // And of one that leads to the same place ssh would say that it is there already, and not make the socket again.
+    os::run_captured(provider::ssh_control_argv(target, "cancel", forwards), "", kControlMax);
     const auto asked = os::run_captured(provider::ssh_control_argv(target, "forward", forwards), "", kControlMax);
     if (asked.status.ok()) return;
     start_master(target, forwards);
