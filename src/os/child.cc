@@ -160,16 +160,18 @@ void ChildProcess::look_for_end() {
   }
   if (info.si_pid != pid_) return;
   // The zombie still holds the group's number: until it is reaped nobody else can have it.
-  const bool leaves = leaves_daemons_ && !signalled_ && to_status(info).ok();
+  const ExitStatus status = to_status(info);
+  const bool leaves = leaves_daemons_ && !signalled_ && status.ok();
   if (!leaves) ::kill(target(), SIGKILL);
   family_->leave(pid_);
+  // Before the others are looked through: that would reap it too, and waitid() says 0 of a child that is not there.
+  ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG);
   if (leaves) {
     family_->let_live(tokens_);
   } else if (leaves_daemons_) {
     family_->take_back();  // the whole has not ended well
   }
-  ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG);
-  ended(to_status(info));
+  ended(status);
 }
 
 void ChildProcess::ended(const ExitStatus& status) {

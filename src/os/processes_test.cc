@@ -389,6 +389,17 @@ TEST_F(RealProcessesTest, LeavesDaemonsOfASuccessWhenToldSo) {
   }
 }
 
+TEST_F(RealProcessesTest, TellsOfAFailureAfterASuccessThatMayLeaveDaemons) {
+  processes.leave_daemons();
+  const TempFolder signs;
+  const std::unique_ptr<Process> failing =
+      processes.spawn(shell(fmt::format("until [ -e {} ]; do sleep 0.01; done; exit 3", signs / "go")));
+  const std::unique_ptr<Process> well = processes.spawn(shell("exit 0"));
+  EXPECT_EQ(finish(*well).status, ExitStatus{});
+  signs.write("go", "");
+  EXPECT_EQ(finish(*failing).status, ExitStatus{.code = 3});
+}
+
 TEST_F(RealProcessesTest, LeavesNoDaemonsOfAFailureNorOfWhatIsStartedAgain) {
   processes.leave_daemons();
   for (const pid_t pid : pids_of(run(shell(std::string(kTwoDaemons) + "3")))) {
