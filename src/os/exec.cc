@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "os/cpu_set.h"
 
 namespace rubato::os {
 
@@ -154,7 +155,7 @@ std::vector<std::string> candidates(const std::string& program, const std::vecto
   }
 }
 
-enum class Step { kFolder, kExec };
+enum class Step { kBind, kFolder, kExec };
 struct Failure {
   Step step;
   int error;
@@ -165,6 +166,7 @@ struct Prepared {
   const ExecPlan* plan;
   std::vector<std::string> programs;
   std::vector<char*> program_pointers, argv, env;
+  CpuSet cpus;
   pid_t parent;
   int report;  // where a Failure goes; closed by a successful exec
 };
@@ -187,6 +189,7 @@ struct Prepared {
   if (plan.err >= 0) ::dup2(plan.err, 2);
   if (plan.control >= 0) ::dup2(plan.control, 3);
   close_others_at_exec(plan.control >= 0 ? 4 : 3);
+  if (prepared.cpus && !prepared.cpus.bind(0)) fail(prepared, Step::kBind, errno);
   if (!plan.cwd.empty() && ::chdir(plan.cwd.c_str()) != 0) fail(prepared, Step::kFolder, errno);
   int error = ENOENT;
   for (char* program : prepared.program_pointers) {
@@ -208,6 +211,7 @@ __attribute__((noinline)) pid_t vfork_child(const Prepared& prepared) {
 Error explain(const ExecPlan& plan, const Failure& failure) {
   const std::string& program = plan.argv.front();
   const std::string why = std::strerror(failure.error);
+  if (failure.step == Step::kBind) return cannot_bind(program, why);
   if (failure.step == Step::kFolder) {
     return Error(ErrorCode::kUsage, fmt::format("cannot enter the folder '{}': {}", plan.cwd, why));
   }
@@ -224,6 +228,11 @@ Error explain(const ExecPlan& plan, const Failure& failure) {
 }
 
 }  // namespace
+
+Error cannot_bind(const std::string& program, const std::string& why) {
+  return Error(ErrorCode::kFailed, fmt::format("cannot bind '{}' to its processors: {}", program, why), "",
+               "run without --numa-binding");
+}
 
 Stdio open_stdio(InputSource in, const OutputTarget& out, const OutputTarget& err) {
   Stdio result;
@@ -244,6 +253,7 @@ pid_t fork_exec(const ExecPlan& plan) {
   prepared.env = pointers(plan.env);
   prepared.parent = ::getpid();
   prepared.report = writer.get();
+  prepared.cpus = CpuSet(plan.cpus);
 
   // No handler of ours may run in the child: it would act on our memory.
   sigset_t all, before;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "os/fd.h"
 #include "world/processes.h"
 
@@ -29,6 +30,7 @@ struct ExecPlan {
   std::vector<std::string> env;
   std::string cwd;
   int in = -1, out = -1, err = -1;  // -1: inherit
+  std::vector<int> cpus;            // empty: ours
   int control = -1;                 // becomes descriptor 3; -1: none
   bool own_group = true;            // false: it stays in our process group, and so with our terminal
 };
@@ -40,6 +42,8 @@ constexpr int kChildFds = 4;
 // signals, and holds no descriptor but those of the plan. Returns when it runs its program; an Error says why it
 // cannot. Call it on the thread that lives as long as the process: the death signal follows the thread.
 pid_t fork_exec(const ExecPlan& plan);
+
+Error cannot_bind(const std::string& program, const std::string& why);
 
 // As many open files as we may have: a head has a connection to each node. What we start has the limit that we were
 // started with; programs that use select() rely on a low one.

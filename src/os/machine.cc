@@ -1,6 +1,5 @@
 #include "os/machine.h"
 
-#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include <sstream>
 
 #include "core/text.h"
+#include "os/cpu_set.h"
 
 extern char** environ;
 
@@ -79,14 +79,8 @@ std::optional<int> cpu_quota(const std::string& root) {
 }
 
 int cpus_by_affinity() {
-  // Larger than any kernel's mask today (CONFIG_NR_CPUS is at most 8192).
-  constexpr int kCpusMax = 16384;
-  cpu_set_t* set = CPU_ALLOC(kCpusMax);
-  const size_t size = CPU_ALLOC_SIZE(kCpusMax);
-  const bool known = set != nullptr && sched_getaffinity(0, size, set) == 0;
-  const int cpus = known ? CPU_COUNT_S(size, set) : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  CPU_FREE(set);
-  return std::max(1, cpus);
+  const int cpus = static_cast<int>(allowed_cpus().size());
+  return std::max(1, cpus > 0 ? cpus : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
 }
 
 std::string namespace_of(const std::string& path) {

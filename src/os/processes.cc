@@ -2,7 +2,11 @@
 
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
+
 #include "os/child.h"
+#include "os/cpu_set.h"
 #include "os/exec.h"
 
 namespace rubato::os {
@@ -61,6 +65,7 @@ std::unique_ptr<Process> RealProcesses::spawn(const SpawnSpec& spec) {
   plan.out = stdio.out.get();
   plan.err = stdio.err.get();
   plan.own_group = !with_terminal;
+  plan.cpus = spec.cpus;
   ChildProcess::Start start{.pid = fork_exec(plan), .warm = false, .tokens = {token}};
   start.own_group = plan.own_group;
   start.leaves_daemons = leaves_daemons_;
@@ -80,6 +85,8 @@ std::unique_ptr<Process> RealProcesses::spawn_warm(const SpawnSpec& spec, Stdio&
   marked.env = family_->with_tokens(spec.env, token);
   std::optional<Zygote::Worker> worker = zygote_->fork(marked, stdio);
   if (!worker) return nullptr;
+  const CpuSet cpus(spec.cpus);
+  if (cpus && !cpus.bind(worker->pid)) throw cannot_bind(spec.argv.front(), std::strerror(errno));
   // A descendant that never execs shows the environment of the interpreter it was forked from.
   ChildProcess::Start start{.pid = worker->pid, .warm = true, .tokens = {token, zygote_->token()}};
   start.leaves_daemons = leaves_daemons_;

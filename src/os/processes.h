@@ -23,7 +23,7 @@ class RealProcesses final : public Processes {
   explicit RealProcesses(Runtime& runtime);
 
   // Processes with InputSource::kInherit share our terminal from now on: they stay in our process group, so that they
-  // may read from it, and Ctrl-C and Ctrl-Z reach them as they reach us. For one process at a time; not for warm ones.
+  // may read from it, and Ctrl-C and Ctrl-Z reach them as they reach us. Not for warm ones.
   void share_terminal() { shares_terminal_ = true; }
 
   // What a process that ended well, without a signal from us, has started and left behind goes on, and is not ended

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include "os/cpu_set.h"
 #include "os/exec.h"
 #include "os/files.h"
 #include "os/proc_scan.h"
@@ -39,6 +40,20 @@ TEST_F(RealProcessesTest, HasTheLimitOfOpenFilesThatWeWereStartedWith) {
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
   EXPECT_EQ(limit.rlim_cur, limit.rlim_max);
   EXPECT_EQ(run(shell("ulimit -n")).out, "512\n");
+}
+
+TEST_F(RealProcessesTest, RunsOnTheProcessorsThatItIsBoundTo) {
+  SpawnSpec spec = shell("grep Cpus_allowed_list /proc/self/status");
+  const int last = allowed_cpus().back();
+  spec.cpus = {last};
+  EXPECT_EQ(run(spec).out, fmt::format("Cpus_allowed_list:\t{}\n", last));
+  spec.cpus = {kCpusMax - 1};
+  try {
+    run(spec);
+    ADD_FAILURE() << "it ran on a processor that is not there";
+  } catch (const Error& error) {
+    EXPECT_NE(error.message.find("cannot bind"), std::string::npos) << error.message;
+  }
 }
 
 TEST_F(RealProcessesTest, BringsBothStreamsThroughPipes) {

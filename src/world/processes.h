@@ -54,6 +54,7 @@ struct SpawnSpec {
   std::string cwd;                // empty: ours
   InputSource in = InputSource::kInherit;
   OutputTarget out, err;
+  std::vector<int> cpus;           // it and what it starts run on these only; empty: where we may run
   std::optional<PythonMain> warm;  // set: fork it from the prewarmed interpreter when one is ready
 };
 
