@@ -8,7 +8,6 @@
 #include "agent/direct_outlets.h"
 #include "agent/error_file.h"
 #include "agent/flush.h"
-#include "agent/report.h"
 
 namespace rubato::agent {
 
@@ -491,11 +490,21 @@ void Launcher::write_error_file(const Outcome& result) {
   }
 }
 
+ReportContext Launcher::report_context() const {
+  ReportContext context;
+  context.program = spec_.program;
+  if (spec_.kind == ProgramKind::kBinary) context.program.erase(0, context.program.rfind('/') + 1);
+  context.logs = log_folder_;
+  context.now = world_.clock.now();
+  context.wall = world_.clock.wall();
+  return context;
+}
+
 Outcome Launcher::outcome() {
   if (signal_ != 0) return {0, signal_};
   if (failure_ || !view_) return {1, 0};
   if (view_->succeeded) return {0, 0};
-  world_.console.err(failure_report(*view_, log_folder_));
+  world_.console.err(failure_report(*view_, report_context()));
   return {1, 0};
 }
 

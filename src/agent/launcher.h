@@ -8,6 +8,7 @@
 #include "agent/file_timer.h"
 #include "agent/membership.h"
 #include "agent/notice.h"
+#include "agent/report.h"
 #include "agent/worker_group.h"
 
 namespace rubato::agent {
@@ -69,6 +70,7 @@ class Launcher {
   bool over() const;
   Task<Outcome> finish();
   Outcome outcome();
+  ReportContext report_context() const;
   Task<void> flush_output(bool keep_logs);
   void write_error_file(const Outcome& result);
 

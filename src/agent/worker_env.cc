@@ -1,7 +1,10 @@
 #include "agent/worker_env.h"
 
+#include <fmt/format.h>
+
 #include "agent/template.h"
 #include "core/text.h"
+#include "world/processes.h"
 
 namespace rubato::agent {
 
@@ -16,6 +19,11 @@ Environment group_environment(const Environment& inherited, const LaunchSpec& sp
   env["TORCHELASTIC_RUN_ID"] = spec.run_id;
   env["TORCHELASTIC_USE_AGENT_STORE"] = "False";
   env["ROLE_NAME"] = spec.role;
+  if (!spec.signals.empty()) {
+    std::vector<std::string> names;
+    for (const int signal : spec.signals) names.push_back(signal_name(signal));
+    env["TORCHELASTIC_SIGNALS_TO_HANDLE"] = join(names, ",");
+  }
   env.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   if (old_torch) env.emplace("NCCL_ASYNC_ERROR_HANDLING", "1");
   return env;
@@ -28,7 +36,7 @@ std::string own_device(const Environment& group, int local_rank) {
   if (visible == group.end()) return std::to_string(local_rank);
   const auto devices = split(visible->second, ',');
   const auto index = static_cast<size_t>(local_rank);
-  return index < devices.size() ? std::string(devices[index]) : std::to_string(local_rank);
+  return index < devices.size() ? std::string(trim(devices[index])) : std::to_string(local_rank);
 }
 }  // namespace
 
@@ -81,6 +89,7 @@ std::vector<std::string> worker_arguments(const LaunchSpec& spec, const std::str
       argv = {spec.program};
       break;
   }
+  if (!spec.local_rank_flag.empty()) argv.push_back(fmt::format("{}={}", spec.local_rank_flag, local_rank));
   argv.insert(argv.end(), spec.args.begin(), spec.args.end());
   // As torchrun: in everything but the program that is started.
   for (size_t i = 1; i < argv.size(); ++i) {

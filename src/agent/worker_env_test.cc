@@ -91,6 +91,12 @@ TEST(WorkerEnvironment, TheInheritedOneIsPassedOnButNotItsRanks) {
   EXPECT_EQ(env.at("MASTER_PORT"), "29500");
 }
 
+TEST(WorkerEnvironment, NamesTheSignalsThatArePassedOn) {
+  LaunchSpec spec = two_workers();
+  spec.signals = {15, 10};
+  EXPECT_EQ(environment(spec, {}).at("TORCHELASTIC_SIGNALS_TO_HANDLE"), "SIGTERM,SIGUSR1");
+}
+
 TEST(Threads, AreLimitedForSeveralWorkersUnlessTheUserSetThem) {
   LaunchSpec spec = two_workers();
   EXPECT_TRUE(limits_threads({}, spec));
@@ -115,7 +121,7 @@ TEST(VirtualLocalRank, ShowsEachWorkerOneGpuAsItsFirst) {
 TEST(VirtualLocalRank, ChoosesAmongTheGpusThatWereInherited) {
   LaunchSpec spec = two_workers();
   spec.virtual_local_rank = true;
-  const Environment env = environment(spec, second_worker_of_third_agent(), {{"CUDA_VISIBLE_DEVICES", "4,5,6,7"}});
+  const Environment env = environment(spec, second_worker_of_third_agent(), {{"CUDA_VISIBLE_DEVICES", "4, 5,6,7"}});
   EXPECT_EQ(env.at("CUDA_VISIBLE_DEVICES"), "5");
 }
 
@@ -131,6 +137,16 @@ TEST(WorkerArguments, StartPythonUnbufferedAsTorchrunDoes) {
   spec.kind = ProgramKind::kBinary;
   spec.program = "./train";
   EXPECT_EQ(worker_arguments(spec, "", 0), (Words{"./train", "--lr", "0.1"}));
+}
+
+TEST(WorkerArguments, TheLocalRankComesBeforeTheScriptsOwn) {
+  using Words = std::vector<std::string>;
+  LaunchSpec spec;
+  spec.program = "train.py";
+  spec.args = {"--lr", "0.1"};
+  spec.local_rank_flag = "--local_rank";
+  EXPECT_EQ(worker_arguments(spec, "python3", 3),
+            (Words{"python3", "-u", "train.py", "--local_rank=3", "--lr", "0.1"}));
 }
 
 TEST(WorkerArguments, OfRunPathGoThroughRunpy) {

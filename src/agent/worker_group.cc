@@ -88,6 +88,7 @@ void WorkerGroup::spawn(int local_rank, const elastic::View& view) {
   spec.argv = worker_arguments(spec_, setup_.python, local_rank);
   spec.env = worker_environment(environment, spec_, place);
   spec.cwd = setup_.cwd;
+  if (!spec_.cpus.empty()) spec.cpus = spec_.cpus.at(static_cast<size_t>(local_rank));
   spec.out = output.out;
   spec.err = output.err;
   if (!spec_.prewarm.empty()) spec.warm = warm_main(spec_, spec.argv);
@@ -121,15 +122,18 @@ std::unique_ptr<Tee> WorkerGroup::make_tee(Worker& worker) {
   spec.prefix = safe_substitute(setup_.prefix, {{"role_name", spec_.role},
                                                 {"rank", std::to_string(worker.rank)},
                                                 {"local_rank", std::to_string(worker.local_rank)}});
-  const auto stream = [&](const OutputTarget& target, const char* name) {
+  const std::string attempt = worker.folder.substr(0, worker.folder.rfind('/'));
+  const auto stream = [&](const OutputTarget& target, const std::string& name, const std::vector<std::string>& words) {
     TeeStream one;
     if (target.kind != OutputTarget::Kind::kPipe) return one;
     one.show = show;
-    one.file = worker.folder + name;
+    one.file = fmt::format("{}/{}.log", worker.folder, name);
+    if (show) one.filters = words;
+    one.filtered_file = fmt::format("{}/filtered_{}.log", attempt, name);  // one for all workers
     return one;
   };
-  spec.out = stream(plan.out, "/stdout.log");
-  spec.err = stream(plan.err, "/stderr.log");
+  spec.out = stream(plan.out, "stdout", spec_.stdout_filters);
+  spec.err = stream(plan.err, "stderr", spec_.stderr_filters);
   CHECK(setup_.outlets != nullptr);
   std::function<void()> lost = [this, &worker] { on_output_lost(worker); };
   return std::make_unique<Tee>(world_, *setup_.outlets, *worker.process, std::move(spec), std::move(lost));

@@ -47,19 +47,26 @@ namespace {
 
 constexpr uint16_t kDefaultRendezvousPort = 29400;
 
-LaunchSpec read_run(const ParsedCommand& parsed, const Shell& shell) {
+LaunchSpec read_run(const ParsedCommand& parsed, const Shell& shell, RunVerb verb) {
   try {
-    const LaunchSpec spec = launch_spec(parsed, shell.env, os::read_machine_facts(shell.env));
+    const LaunchSpec spec = launch_spec(parsed, shell.env, os::read_machine_facts(shell.env), verb);
     check_script(spec, os::look_at_script(spec.program));
     return spec;
   } catch (Error& error) {
     // The exit codes of torchrun: whoever calls us in its place may look at them.
-    if (error.code == ErrorCode::kUsage && !is_refused_by_argparse(parsed)) error.code = ErrorCode::kFailed;
+    if (error.code == ErrorCode::kUsage && is_refused_by_argparse(parsed)) throw;
+    if (error.code == ErrorCode::kUsage) error.code = ErrorCode::kFailed;
+    write_launcher_error(error, shell.env);
     throw;
   }
 }
 
-int do_run(const ParsedCommand& parsed, const Shell& shell) { return shell.launch(read_run(parsed, shell)); }
+int do_run(const ParsedCommand& parsed, const Shell& shell) {
+  return shell.launch(read_run(parsed, shell, RunVerb::kRun));
+}
+int do_launch(const ParsedCommand& parsed, const Shell& shell) {
+  return shell.launch(read_run(parsed, shell, RunVerb::kLaunch));
+}
 
 int do_doctor(const ParsedCommand& parsed, const Shell& shell) {
   if (!parsed.positionals.empty()) return doctor_cluster(parsed, shell);
@@ -128,6 +135,7 @@ using Body = int (*)(const ParsedCommand&, const Shell&);
 Body body_of(const Command& command) {
   static const std::map<const Command*, Body> bodies{
       {&run_table(), do_run},
+      {&launch_table(), do_launch},
       {&doctor_table(), do_doctor},
       {&version_table(), do_version},
       {&completion_table(), do_completion},

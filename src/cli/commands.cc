@@ -129,6 +129,7 @@ const std::vector<const Command*>& all_commands() {
                                                     &agent_table(),
                                                     &daemon_table(),
                                                     &supervise_table(),
+                                                    &launch_table(),
                                                     &while_heard_table()};
   return commands;
 }

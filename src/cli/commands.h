@@ -9,6 +9,7 @@
 namespace rubato::cli {
 
 const Command& run_table();
+const Command& launch_table();
 const Command& complete_table();
 
 const Command& up_table();

@@ -1,12 +1,17 @@
 #include "cli/run_command.h"
 
+#include <fmt/format.h>
+
+#include "agent/error_file.h"
 #include "agent/launcher.h"
 #include "core/text.h"
+#include "os/cpu_set.h"
 #include "os/etcd_store.h"
 #include "os/exec.h"
 #include "os/files.h"
 #include "os/machine.h"
 #include "os/network.h"
+#include "os/numa.h"
 #include "os/processes.h"
 #include "os/python.h"
 #include "os/secret.h"
@@ -30,12 +35,30 @@ std::unique_ptr<Store> make_store(const LaunchSpec& spec, Network& network, Cloc
   return std::make_unique<os::EtcdStore>(network, clock, std::move(endpoints), std::move(tls));
 }
 
+std::pair<int, int> major_and_minor(std::string_view version) {
+  const auto parts = split(version, '.');
+  const int major = parts.empty() ? 0 : std::atoi(std::string(parts[0]).c_str());
+  const int minor = parts.size() < 2 ? 0 : std::atoi(std::string(parts[1]).c_str());
+  return {major, minor};
+}
+
+// torchrun finds out when it starts a worker, and ends with 1.
+std::string find_python(const LaunchSpec& spec, const os::EnvironmentMap& environment) {
+  try {
+    return os::find_python(spec.python, environment);
+  } catch (Error& error) {
+    error.code = ErrorCode::kFailed;
+    throw;
+  }
+}
+
 // How long a stalled terminal is waited for with the last error.
 constexpr Duration kLastWordMax = 500ms;
 
 Task<int> launch_agent(agent::LaunchContext context, int& signal) {
   World& world = context.world;
   Outlets& outlets = *context.outlets;
+  const os::EnvironmentMap environment = context.environment;
   int code = 0;
   try {
     const agent::Outcome outcome = co_await agent::launch(std::move(context));
@@ -44,6 +67,7 @@ Task<int> launch_agent(agent::LaunchContext context, int& signal) {
   } catch (const Error& error) {
     // Here, and not by our caller: his write would wait for a reader.
     world.console.err(render(error));
+    write_launcher_error(error, environment);
     code = 1;  // whatever it is, torchrun's launcher ends with 1 once its flags are read
   }
   co_await outlets.err().drained(0, world.clock.now() + kLastWordMax);
@@ -53,9 +77,8 @@ Task<int> launch_agent(agent::LaunchContext context, int& signal) {
 // What of World and beyond it `rubato run` needs of this machine, in the order in which it must go.
 struct Machine {
   explicit Machine(const LaunchSpec& spec) : signals(runtime, spec.signals) {
-    // As under torchrun: one worker may ask its person (input(), breakpoint()), and what a worker leaves running goes
-    // on.
-    if (spec.nproc == 1 && spec.prewarm.empty()) processes.share_terminal();
+    // As under torchrun: a worker may ask its person (input(), breakpoint()), and what it leaves running goes on.
+    if (spec.prewarm.empty()) processes.share_terminal();
     processes.leave_daemons();
   }
   os::Runtime runtime;
@@ -70,19 +93,33 @@ struct Machine {
 
 }  // namespace
 
-bool is_old_torch(const std::optional<std::string>& version) {
-  if (!version) return true;
-  const auto parts = split(*version, '.');
-  const int major = parts.empty() ? 0 : std::atoi(std::string(parts[0]).c_str());
-  const int minor = parts.size() < 2 ? 0 : std::atoi(std::string(parts[1]).c_str());
-  return major < 2 || (major == 2 && minor < 2);
+void write_launcher_error(const Error& error, const std::map<std::string, std::string>& environment) {
+  const auto path = environment.find("TORCHELASTIC_ERROR_FILE");
+  if (path == environment.end() || path->second.empty()) return;
+  os::RealFiles files;
+  try {
+    files.write_atomically(path->second, agent::launcher_document(error.message, render(error), os::wall_now()));
+  } catch (const Error& why) {
+    os::RealConsole().err(fmt::format("rubato: cannot write TORCHELASTIC_ERROR_FILE: {}\n", why.message));
+  }
 }
 
-int run_command(const LaunchSpec& wanted) {
-  LaunchSpec spec = wanted;
+bool is_old_torch(const std::optional<std::string>& version) {
+  return !version || major_and_minor(*version) < std::pair(2, 2);
+}
+
+std::string local_rank_flag(const std::optional<std::string>& version) {
+  return version && major_and_minor(*version) < std::pair(2, 0) ? "--local_rank" : "--local-rank";
+}
+
+namespace {
+
+int run_here(LaunchSpec spec, const os::EnvironmentMap& environment) {
   os::allow_many_open_files();
-  const os::EnvironmentMap environment = os::read_environment();
   const MachineFacts machine = os::read_machine_facts(environment);
+  if (spec.numa_binding) {
+    spec.cpus = os::cpus_near_gpus(*spec.numa_binding, spec.nproc, environment, os::allowed_cpus());
+  }
   int code = 0;
   int signal = 0;
   {
@@ -91,13 +128,18 @@ int run_command(const LaunchSpec& wanted) {
     World world{here.runtime, here.network, here.processes, here.files, here.console, random, machine};
 
     if (spec.run_id.empty()) spec.run_id = random.hex(12);
+    std::string python;
+    std::optional<std::string> torch;
+    if (spec.kind != ProgramKind::kBinary) {
+      python = find_python(spec, environment);
+      torch = os::installed_torch(python, environment);
+    }
+    if (!spec.local_rank_flag.empty()) spec.local_rank_flag = local_rank_flag(torch);
     agent::LaunchContext context{world, spec};
     context.key.secret = spec.key_file.empty() ? spec.run_id : os::read_secret(spec.key_file);
     context.environment = environment;
-    if (spec.kind != ProgramKind::kBinary) {
-      context.python = os::find_python(spec.python, environment);
-      context.old_torch = is_old_torch(os::installed_torch(context.python, environment));
-    }
+    context.python = python;
+    context.old_torch = !python.empty() && is_old_torch(torch);
     const std::unique_ptr<Store> store = make_store(spec, here.network, here.runtime);
     context.store = store.get();
     context.signals = &here.signals.channel();
@@ -108,6 +150,18 @@ int run_command(const LaunchSpec& wanted) {
   // Everything is closed and reaped: now the caller may see how it ended.
   if (signal != 0) os::die_by_signal(signal);
   return code;
+}
+
+}  // namespace
+
+int run_command(const LaunchSpec& wanted) {
+  const os::EnvironmentMap environment = os::read_environment();
+  try {
+    return run_here(wanted, environment);
+  } catch (const Error& error) {
+    write_launcher_error(error, environment);
+    throw;
+  }
 }
 
 }  // namespace rubato::cli

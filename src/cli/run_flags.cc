@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <csignal>
+#include <map>
 
 #include "cli/commands.h"
 #include "cli/run_rendezvous.h"
@@ -14,6 +15,15 @@ namespace {
 
 constexpr int kNodesMax = 100'000;
 constexpr int kWorkersMax = 4096;
+
+void read_local_rank_argument(const ParsedCommand& parsed, LaunchSpec& spec) {
+  if (parsed.has("use-env")) return;
+  if (spec.kind == ProgramKind::kBinary) {
+    throw Error(ErrorCode::kUsage, "--no-python needs --use-env here", "",
+                "'rubato launch' hands --local-rank to Python scripts; 'rubato run' to none");
+  }
+  spec.local_rank_flag = "--local-rank";
+}
 
 void read_program(const ParsedCommand& parsed, LaunchSpec& spec) {
   const Given* module = parsed.find("module");
@@ -78,26 +88,70 @@ int count_workers(const Given& given, const MachineFacts& machine) {
   return *number;
 }
 
+constexpr std::string_view kStartMethods = "spawn, fork or forkserver";
+constexpr std::string_view kNumaModes = "node, socket, exclusive or core-complex";
+
+bool is_one_of(std::string_view word, std::string_view choices) {
+  for (const std::string_view part : split(choices, ' ')) {
+    if (strip_suffix(part, ",").value_or(part) == word && word != "or") return true;
+  }
+  return false;
+}
+
+NumaBinding numa_value(const Given& given) {
+  const std::string& mode = given.values.back();
+  if (mode == "node") return NumaBinding::kNode;
+  if (mode == "socket") return NumaBinding::kSocket;
+  if (mode == "exclusive") return NumaBinding::kExclusive;
+  if (mode == "core-complex") return NumaBinding::kCoreComplex;
+  throw bad_value(given, fmt::format("expected {}", kNumaModes));
+}
+
 void read_group(const ParsedCommand& parsed, const MachineFacts& machine, LaunchSpec& spec) {
   read_nodes(parsed, spec);
   if (const Given* given = parsed.find("nproc-per-node")) spec.nproc = count_workers(*given, machine);
   spec.role = parsed.value("role", "default");
-  spec.virtual_local_rank = parsed.has("virtual-local-rank");
 }
 
-int signal_number(const Given& given, const std::string& name) {
+// As torchrun: the worker's GPU must be among those that the user left visible.
+void read_devices(const ParsedCommand& parsed, const Environment& env, LaunchSpec& spec) {
+  if (const Given* given = parsed.find("numa-binding")) spec.numa_binding = numa_value(*given);
+  const Given* given = parsed.find("virtual-local-rank");
+  if (given == nullptr) return;
+  spec.virtual_local_rank = true;
+  const auto visible = env.find("CUDA_VISIBLE_DEVICES");
+  if (visible == env.end()) return;
+  const size_t devices = split(visible->second, ',').size();
+  if (static_cast<size_t>(spec.nproc) <= devices) return;
+  throw Error(ErrorCode::kUsage,
+              fmt::format("{}: {} workers, but CUDA_VISIBLE_DEVICES={} has {}", given->origin, spec.nproc,
+                          visible->second, devices),
+              "", "start no more workers than devices");
+}
+
+// A name that is none is noted only, as torchrun does: the list may be for another system.
+void read_signals(const Given& given, LaunchSpec& spec) {
   constexpr int kSignalsMax = 64;
+  std::map<std::string, int> numbers;
   std::vector<std::string> names;
   for (int signal = 1; signal <= kSignalsMax; ++signal) {
     names.push_back(signal_name(signal));
-    if (names.back() != name) continue;
+    numbers.emplace(names.back(), signal);
+  }
+  spec.signals.clear();
+  for (const std::string& name : list_value(given)) {
+    const auto found = numbers.find(name);
+    if (found == numbers.end()) {
+      const auto near = nearest(name, names);
+      spec.notes.push_back(fmt::format("{}: there is no signal '{}'{}", given.origin, name,
+                                       near ? fmt::format("; did you mean {}?", *near) : ""));
+      continue;
+    }
+    const int signal = found->second;
     if (signal == SIGKILL || signal == SIGSTOP) throw bad_value(given, fmt::format("{} cannot be caught", name));
     if (signal == SIGCHLD) throw bad_value(given, "SIGCHLD is how the system tells of a worker's end");
-    return signal;
+    spec.signals.push_back(signal);
   }
-  const auto near = nearest(name, names);
-  throw bad_value(given, fmt::format("there is no signal '{}'", name),
-                  near ? fmt::format("did you mean {}?", *near) : "write names as SIGTERM,SIGUSR1");
 }
 
 // Ours, then torchrun's flag, then torchrun's variable, which has no flag's form.
@@ -117,10 +171,7 @@ void read_faults(const ParsedCommand& parsed, const Environment& env, LaunchSpec
   spec.grace = read_grace(parsed, env);
   spec.notice_file = parsed.value("notice");
   spec.signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
-  if (const Given* given = parsed.find("signals-to-handle")) {
-    spec.signals.clear();
-    for (const std::string& name : list_value(*given)) spec.signals.push_back(signal_number(*given, name));
-  }
+  if (const Given* given = parsed.find("signals-to-handle")) read_signals(*given, spec);
 }
 
 // torchrun's two forms: one digit for all, or "RANK:DIGIT,..." for each.
@@ -147,12 +198,36 @@ StreamChoice read_streams(const Given& given) {
   return choice;
 }
 
+// "apple,orange": two words. A doubled comma is one that belongs to a word.
+std::vector<std::string> filter_words(const Given* given) {
+  std::vector<std::string> words;
+  if (given == nullptr || given->values.back().empty()) return words;
+  const std::string& text = given->values.back();
+  words.emplace_back();
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool comma = text[i] == ',';
+    if (comma && text.substr(i + 1, 1) != ",") {
+      words.emplace_back();
+      continue;
+    }
+    if (comma) ++i;
+    words.back() += text[i];
+  }
+  std::erase(words, "");  // it would be in every line
+  return words;
+}
+
 void read_output(const ParsedCommand& parsed, LaunchSpec& spec) {
   spec.log_dir = parsed.value("log-dir");
   spec.events_file = parsed.value("events");
   spec.quiet = parsed.has("quiet");
   if (const Given* given = parsed.find("redirects")) spec.redirects = read_streams(*given);
   if (const Given* given = parsed.find("tee")) spec.tee = read_streams(*given);
+  spec.stdout_filters = filter_words(parsed.find("duplicate-stdout-filters"));
+  spec.stderr_filters = filter_words(parsed.find("duplicate-stderr-filters"));
+  if (!parsed.has("tee") && (!spec.stdout_filters.empty() || !spec.stderr_filters.empty())) {
+    spec.notes.emplace_back("filters for duplicates have no effect without --tee");
+  }
   const Given* filter = parsed.find("local-ranks-filter");
   if (filter == nullptr || filter->values.back().empty()) return;
   spec.local_ranks_filter.emplace();
@@ -163,17 +238,7 @@ void read_output(const ParsedCommand& parsed, LaunchSpec& spec) {
   }
 }
 
-constexpr std::string_view kStartMethods = "spawn, fork or forkserver";
-constexpr std::string_view kNumaModes = "node, socket, exclusive or core-complex";
-
-bool is_one_of(std::string_view word, std::string_view choices) {
-  for (const std::string_view part : split(choices, ' ')) {
-    if (strip_suffix(part, ",").value_or(part) == word && word != "or") return true;
-  }
-  return false;
-}
-
-// Flags that only say how torchrun itself works inside, and one that makes no difference but in speed.
+// Flags that only say how torchrun itself works inside.
 void note_the_meaningless(const ParsedCommand& parsed, LaunchSpec& spec) {
   if (const Given* given = parsed.find("monitor-interval")) {
     duration_value(*given, 0s);
@@ -188,16 +253,6 @@ void note_the_meaningless(const ParsedCommand& parsed, LaunchSpec& spec) {
   if (const Given* given = parsed.find("event-log-handler")) {
     spec.notes.push_back(fmt::format("{} has no effect: use --events FILE", given->origin));
   }
-  if (const Given* given = parsed.find("numa-binding")) {
-    if (!is_one_of(given->values.back(), kNumaModes)) throw bad_value(*given, fmt::format("expected {}", kNumaModes));
-    spec.notes.push_back(
-        fmt::format("{} has no effect: workers are not bound to processors (rubato run --no-python numactl "
-                    "--cpunodebind=0 python3 train.py binds all)",
-                    given->origin));
-  }
-  if (const Given* given = parsed.find("use-env")) {
-    spec.notes.push_back(fmt::format("{} has no effect: the rank is always in the environment", given->origin));
-  }
 }
 
 // Better an error than a run that differs from what was asked.
@@ -206,25 +261,26 @@ void refuse_what_we_lack(const ParsedCommand& parsed) {
   if (specs != nullptr && specs->values.back() != "default") {
     throw bad_value(*specs, "Python classes for logs are not supported", "use --log-dir, --redirects and --tee");
   }
-  for (const char* name : {"duplicate-stdout-filters", "duplicate-stderr-filters"}) {
-    const Given* given = parsed.find(name);
-    if (given != nullptr && !given->values.back().empty()) {  // torchrun: an empty list duplicates nothing
-      throw bad_value(*given, "not supported", "write log files with --tee 3 --log-dir FOLDER and filter them");
-    }
-  }
 }
 
 }  // namespace
 
-LaunchSpec launch_spec(const ParsedCommand& parsed, const Environment& env, const MachineFacts& machine) {
+LaunchSpec launch_spec(const ParsedCommand& parsed, const Environment& env, const MachineFacts& machine,
+                       RunVerb verb) {
   LaunchSpec spec;
   refuse_what_we_lack(parsed);
   read_group(parsed, machine, spec);
+  read_devices(parsed, env, spec);
   read_rendezvous(parsed, spec);
   read_faults(parsed, env, spec);
   read_output(parsed, spec);
   note_the_meaningless(parsed, spec);
   read_program(parsed, spec);
+  if (verb == RunVerb::kLaunch) {
+    read_local_rank_argument(parsed, spec);
+  } else if (const Given* given = parsed.find("use-env")) {
+    spec.notes.push_back(fmt::format("{} has no effect: the rank is always in the environment", given->origin));
+  }
   return spec;
 }
 

@@ -61,7 +61,7 @@ std::vector<FlagCase> flag_cases() {
       {"rdzv-endpoint", "node0:29400", "", [](S s) { return s.endpoint == "node0:29400" && !s.standalone; }},
       {"rdzv-backend", "etcd", "--rdzv-endpoint a:2379 ", [](S s) { return s.backend == Backend::kEtcd; }},
       {"shutdown-timeout", "90", "", [](S s) { return s.grace == 90s; }},
-      {"numa-binding", "node", "", [](S s) { return notes(s, "not bound"); }},
+      {"numa-binding", "core-complex", "", [](S s) { return s.numa_binding == NumaBinding::kCoreComplex; }},
       {"rdzv-id", "job7", "", [](S s) { return s.run_id == "job7"; }},
       {"rdzv-conf", "join_timeout=7", "", [](S s) { return s.join_timeout == 7s; }},
       {"rdzv-key-file", "/key", "", [](S s) { return s.key_file == "/key"; }},
@@ -83,6 +83,14 @@ std::vector<FlagCase> flag_cases() {
        [](S s) {
          return s.local_ranks_filter == std::vector<int>{0, 1};
        }},
+      {"duplicate-stdout-filters", "apple,a,,b,pear", "",
+       [](S s) {
+         return s.stdout_filters == std::vector<std::string>{"apple", "a,b", "pear"};
+       }},
+      {"duplicate-stderr-filters", "NCCL", "--tee 3 ",
+       [](S s) {
+         return s.stderr_filters == std::vector<std::string>{"NCCL"} && s.notes.empty();
+       }},
       {"events", "-", "", [](S s) { return s.events_file == "-"; }},
       {"quiet", "", "", [](S s) { return s.quiet; }},
       {"monitor-interval", "0.1", "", [](S s) { return notes(s, "a worker's end is seen at once"); }},
@@ -92,8 +100,6 @@ std::vector<FlagCase> flag_cases() {
       {"logs-specs", "default", "", [](S s) { return s.notes.empty(); }},
   };
 }
-
-const std::vector<std::string> kRefused = {"duplicate-stdout-filters", "duplicate-stderr-filters"};
 
 std::string underscored(std::string name) {
   std::replace(name.begin(), name.end(), '-', '_');
@@ -110,8 +116,7 @@ TEST(RunFlags, EveryFlagOfTheTableHasACase) {
   for (const Flag& flag : run_table().flags) {
     const auto cases = flag_cases();
     const bool covered = std::any_of(cases.begin(), cases.end(), [&](const auto& c) { return c.name == flag.name; });
-    const bool refused = std::find(kRefused.begin(), kRefused.end(), flag.name) != kRefused.end();
-    EXPECT_TRUE(covered || refused) << flag.name;
+    EXPECT_TRUE(covered) << flag.name;
     EXPECT_EQ(flag.env, variable_of(std::string(flag.name)));
     EXPECT_LE(flag.help.size(), 90u) << flag.name;
   }
@@ -140,12 +145,32 @@ TEST(RunFlags, TorchrunsAbbreviationsAreNotHiddenByOurFlags) {
 }
 
 TEST(RunFlags, WhatWeDoNotDoIsRefusedInsteadOfIgnored) {
-  for (const std::string& name : kRefused) {
-    EXPECT_NE(error_of(fmt::format("--{} x t.py", name)).message.find("not supported"), std::string::npos);
-    EXPECT_TRUE(error_of("t.py", {{variable_of(name), "x"}}).message.starts_with(variable_of(name) + "=x"));
-  }
   EXPECT_FALSE(error_of("--logs-specs mine t.py").hint.empty());
-  EXPECT_EQ(parse("--duplicate-stdout-filters= t.py").program, "t.py");
+}
+
+TEST(RunFlags, FiltersAreForTeedLines) {
+  EXPECT_TRUE(notes(parse("--duplicate-stdout-filters x t.py"), "without --tee"));
+  EXPECT_TRUE(parse("--duplicate-stdout-filters= t.py").stdout_filters.empty());
+  EXPECT_TRUE(parse("--tee 1 --duplicate-stdout-filters=, t.py").stdout_filters.empty());
+}
+
+TEST(RunFlags, EachWorkerNeedsADeviceOfItsOwnForAVirtualRank) {
+  const Environment two{{"CUDA_VISIBLE_DEVICES", "4,5"}};
+  EXPECT_TRUE(parse("--virtual-local-rank --nproc-per-node 2 t.py", two).virtual_local_rank);
+  EXPECT_EQ(error_of("--virtual-local-rank --nproc-per-node 3 t.py", two).message,
+            "--virtual-local-rank: 3 workers, but CUDA_VISIBLE_DEVICES=4,5 has 2");
+}
+
+TEST(RunFlags, LaunchHandsTheLocalRankToTheScript) {
+  const auto launch = [](const std::vector<std::string>& words) {
+    return launch_spec(parse_command(launch_table(), words, {}), {}, kMachine, RunVerb::kLaunch);
+  };
+  EXPECT_EQ(launch({"t.py", "--x"}).local_rank_flag, "--local-rank");
+  EXPECT_EQ(launch({"--use_env", "t.py"}).local_rank_flag, "");
+  EXPECT_TRUE(launch({"--use-env", "t.py"}).notes.empty());
+  EXPECT_EQ(launch({"--use-env", "--no-python", "t"}).kind, ProgramKind::kBinary);
+  EXPECT_EQ(usage_error([&] { launch({"--no-python", "t"}); }).message, "--no-python needs --use-env here");
+  EXPECT_EQ(parse("t.py").local_rank_flag, "");
 }
 
 TEST(RunFlags, DefaultsAreOneWorkerAlone) {
@@ -201,7 +226,9 @@ TEST(RunFlags, NumbersTimesAndSignalsAreChecked) {
   EXPECT_EQ(error_of("--master-port 70000 t").message, "--master-port 70000: must be at most 65535");
   EXPECT_EQ(error_of("--start-method thread t").message, "--start-method thread: expected spawn, fork or forkserver");
   EXPECT_EQ(error_of("--signals-to-handle SIGKILL t").message, "--signals-to-handle SIGKILL: SIGKILL cannot be caught");
-  EXPECT_EQ(error_of("--signals-to-handle SIGTERN t").hint, "did you mean SIGTERM?");
+  const LaunchSpec unknown = parse("--signals-to-handle SIGINT,SIGTERN t");  // as torchrun: a warning
+  EXPECT_EQ(unknown.signals, std::vector<int>{SIGINT});
+  EXPECT_TRUE(notes(unknown, "there is no signal 'SIGTERN'; did you mean SIGTERM?"));
   EXPECT_EQ(error_of("--local-ranks-filter 0,x t").message, "--local-ranks-filter 0,x: 'x' is not a local rank");
 }
 

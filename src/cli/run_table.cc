@@ -51,6 +51,13 @@ std::vector<Flag> group_flags() {
        .help = "every worker gets LOCAL_RANK=0 and sees its own GPU only",
        .group = kGroup,
        .env = "PET_VIRTUAL_LOCAL_RANK"},
+      {.name = "numa-binding",
+       .kind = kValue,
+       .value = "node|socket|exclusive|core-complex",
+       .help = "bind each worker to processors near the GPU that has its local rank",
+       .group = kGroup,
+       .env = "PET_NUMA_BINDING",
+       .choices = "node socket exclusive core-complex"},
   };
 }
 
@@ -227,6 +234,18 @@ std::vector<Flag> output_flags() {
        .group = kOutput,
        .default_text = "all",
        .env = "PET_LOCAL_RANKS_FILTER"},
+      {.name = "duplicate-stdout-filters",
+       .kind = kValue,
+       .value = "WORDS",
+       .help = "teed lines with one of these words also go to filtered_stdout.log",
+       .group = kOutput,
+       .env = "PET_DUPLICATE_STDOUT_FILTERS"},
+      {.name = "duplicate-stderr-filters",
+       .kind = kValue,
+       .value = "WORDS",
+       .help = "the same for stderr, to filtered_stderr.log",
+       .group = kOutput,
+       .env = "PET_DUPLICATE_STDERR_FILTERS"},
       {.name = "events",
        .kind = kValue,
        .value = "FILE",
@@ -273,25 +292,6 @@ std::vector<Flag> compatible_flags() {
        .help = "'default' only",
        .group = kCompatible,
        .env = "PET_LOGS_SPECS"},
-      {.name = "duplicate-stdout-filters",
-       .kind = kValue,
-       .value = "WORDS",
-       .help = "refused: use --tee and grep",
-       .group = kCompatible,
-       .env = "PET_DUPLICATE_STDOUT_FILTERS"},
-      {.name = "duplicate-stderr-filters",
-       .kind = kValue,
-       .value = "WORDS",
-       .help = "refused: use --tee and grep",
-       .group = kCompatible,
-       .env = "PET_DUPLICATE_STDERR_FILTERS"},
-      {.name = "numa-binding",
-       .kind = kValue,
-       .value = "node|socket|exclusive|core-complex",
-       .help = "no effect: workers are not bound; see --no-python numactl",
-       .group = kCompatible,
-       .env = "PET_NUMA_BINDING",
-       .choices = "node socket exclusive core-complex"},
   };
 }
 
@@ -314,7 +314,9 @@ const Command& run_table() {
       .about =
           "Flags end at the program: what follows is the program's. Dashes and underscores are the same,\n"
           "a unique start of a torchrun flag is enough, and PET_NAME=value stands in for --name value.\n"
-          "Times: 30s, 250ms, 2m; a bare number is seconds.",
+          "Times: 30s, 250ms, 2m; a bare number is seconds.\n"
+          "'rubato launch' stands for python -m torch.distributed.launch: as run, but the script also gets\n"
+          "--local-rank=N, unless --use-env is given.",
       .positional = {.name = "script.py [args...]", .help = "the program and its arguments", .remainder = true},
       .flags = run_flags(),
       .examples = {{"two workers on this machine", "rubato run --standalone --nproc-per-node 2 train.py --epochs 3"},
@@ -324,6 +326,21 @@ const Command& run_table() {
                     "rubato run --nproc-per-node gpu --max-restarts 3 --prewarm torch train.py"},
                    {"two machines with fixed ranks, as torchrun's default",
                     "rubato run --nnodes 2 --node-rank 0 --master-addr node0 --nproc-per-node 8 train.py"}}};
+  return table;
+}
+
+// Hidden: the help of run names it, and its flags are run's.
+const Command& launch_table() {
+  static const Command table{
+      .name = "launch",
+      .summary = "as run, and the script gets --local-rank=N, as by torch.distributed.launch",
+      .usage = "rubato launch [flags] script.py|-m module [args...]",
+      .about = "As 'rubato run', but the script also gets --local-rank=N (--local_rank=N before PyTorch 2), unless\n"
+               "--use-env is given. New scripts read LOCAL_RANK from the environment.",
+      .positional = run_table().positional,
+      .flags = run_flags(),
+      .examples = {{"a script that parses --local-rank", "rubato launch --nproc-per-node 2 train.py --epochs 3"}},
+      .hidden = true};
   return table;
 }
 

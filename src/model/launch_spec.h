@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/numa_binding.h"
 #include "core/time.h"
 
 namespace rubato {
@@ -39,6 +40,7 @@ struct LaunchSpec {
   std::vector<std::string> args;
   std::string python;                // empty: $PYTHON_EXEC, else python3 or python in PATH
   std::vector<std::string> prewarm;  // modules; empty: off
+  std::string local_rank_flag;       // "--local-rank": handed to the program with its rank; empty: not
 
   // The group.
   int min_nodes = 1;
@@ -48,6 +50,8 @@ struct LaunchSpec {
   std::optional<int> node_rank;  // always set for Backend::kStatic
   std::string local_addr;
   bool virtual_local_rank = false;  // each worker sees LOCAL_RANK=0 and only its own GPU in CUDA_VISIBLE_DEVICES
+  std::optional<NumaBinding> numa_binding;
+  std::vector<std::vector<int>> cpus;  // that it means on this machine, by local rank; empty: no binding
 
   // The rendezvous.
   Backend backend = Backend::kEmbedded;
@@ -76,6 +80,8 @@ struct LaunchSpec {
   std::string log_dir;  // empty: a temporary one, removed after success
   StreamChoice redirects, tee;
   std::optional<std::vector<int>> local_ranks_filter;
+  // Lines of a teed stream that have one of these words also go to a file for all workers.
+  std::vector<std::string> stdout_filters, stderr_filters;
   std::string events_file;  // "-" is standard output
   bool quiet = false;
   std::vector<std::string> notes;  // flags that mean nothing here, one sentence each; printed unless quiet

@@ -1,6 +1,7 @@
 """Where a torchrun user would stumble: what torchrun does beside its flags and its workers' environment."""
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -109,11 +110,36 @@ class Torchrun(harness.Case):
             self.assertEqual(done.returncode, code, done.stderr)
 
     def test_flags_of_newer_versions(self):
-        code, out, err = self.code_of("--standalone", "--shutdown-timeout=60", "--numa-binding=node",
-                                      "--signals-to-handle=SIGTERM,SIGINT", "--virtual-local-rank",
+        code, out, err = self.code_of("--standalone", "--shutdown-timeout=60",
+                                      "--signals-to-handle=SIGTERM,SIGINT,SIGNONE", "--virtual-local-rank",
                                       "--event-log-handler=null", "--duplicate-stdout-filters=",
-                                      "--no-python", "sh", "-c", "echo $LOCAL_RANK $CUDA_VISIBLE_DEVICES")
-        self.assertEqual((code, out), (0, "0 0\n"), err)
+                                      "--no-python", "sh", "-c",
+                                      "echo $LOCAL_RANK $CUDA_VISIBLE_DEVICES $TORCHELASTIC_SIGNALS_TO_HANDLE")
+        self.assertEqual((code, out), (0, "0 0 SIGTERM,SIGINT\n"), err)
+        self.assertIn("there is no signal 'SIGNONE'", err)
+
+    def test_numa_binding_needs_a_gpu(self):
+        """As in PyTorch: better no run than one that is bound to nothing."""
+        for args in (["--numa-binding=node"], ["--numa-binding=exclusive", "--nproc-per-node=2"]):
+            code, _, err = self.code_of("--standalone", *args, "--no-python", "true",
+                                        env={"CUDA_VISIBLE_DEVICES": ""})
+            self.assertEqual((code, "there is no GPU for local rank 0" in err), (1, True), err)
+
+    def test_launch_hands_the_local_rank_to_the_script(self):
+        """`rubato launch` for python -m torch.distributed.launch."""
+        script = self.script("import os, sys\n"
+                             "os.write(1, f\"{os.environ['LOCAL_RANK']} {sys.argv[1:]}\\n\".encode())\n")
+        launchers = ([PYTHON, "-W", "ignore", "-m", "torch.distributed.launch", *TORCHRUN_STREAMS], [RUBATO, "launch"])
+        for flags in ([], ["--use_env"], ["--run_path"]):
+            outs = []
+            for launcher in launchers:
+                done = subprocess.run([*launcher, "--nproc_per_node=2", *flags, str(script), "--epochs", "3"],
+                                      env=self.environment(PYTHON_EXEC=PYTHON), cwd=self.folder, capture_output=True,
+                                      stdin=subprocess.DEVNULL, text=True, timeout=2 * harness.WAIT, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                outs.append(sorted(done.stdout.splitlines()))
+            self.assertEqual(*outs)
+            self.assertEqual("--local_rank=1" in outs[1][1], flags != ["--use_env"], outs)
 
     def test_shutdown_timeout_is_the_grace(self):
         for flags, env in ((["--shutdown-timeout", 1], {}), ([], {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "1"}),
@@ -156,6 +182,44 @@ class Torchrun(harness.Case):
             self.assertEqual((code, out), (0, "out\n[]\n"), err)
         self.assertEqual(os.listdir(self.folder), before)
 
+    def test_lines_with_a_word_go_to_a_file_of_their_own(self):
+        logs = self.folder / "logs"
+        code, _, err = self.code_of("--standalone", "--nproc-per-node=2", "--tee=3", f"--log-dir={logs}",
+                                    "--duplicate-stdout-filters=apple,pear", "--duplicate-stderr-filters=NCCL",
+                                    "--no-python", "sh", "-c",
+                                    "echo an apple; echo a plum; echo pears; echo NCCL >&2; echo apple >&2")
+        self.assertEqual(code, 0, err)
+        (attempt,) = logs.glob("*/attempt_0")
+        self.assertEqual(sorted((attempt / "filtered_stdout.log").read_text().splitlines()),
+                         [f"[default{n}]:{text}" for n in range(2) for text in ("an apple", "pears")])
+        self.assertEqual(sorted((attempt / "filtered_stderr.log").read_text().splitlines()),
+                         ["[default0]:NCCL", "[default1]:NCCL"])
+        self.assertIn("a plum", (attempt / "0/stdout.log").read_text())
+
+    def summary(self, argv, *args):
+        """The summary of a failure, without what differs from run to run."""
+        done = subprocess.run([*argv, "--standalone", "--nproc_per_node=2", *map(str, args)], cwd=self.folder,
+                              env=self.environment(PYTHON_EXEC=PYTHON), capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL, timeout=2 * harness.WAIT, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        text = done.stderr[done.stderr.index("multiprocessing.errors.ChildFailedError:"):]
+        text = text[:text.rindex("====\n")].replace("ChildFailedError: \n", "ChildFailedError:\n")
+        text = re.sub(r"pid: \d+|PID \d+|(time|host|error_file) *: (?!<N/A>).*", "…", text)
+        text = re.sub(r"====+|----+", "…", text)
+        return [line for line in text.splitlines() if line.strip()]
+
+    def test_the_summary_of_a_failure_is_torchruns(self):
+        record = self.script("import os, time\n"
+                             "from torch.distributed.elastic.multiprocessing.errors import record\n"
+                             "@record\ndef main():\n"
+                             "    if os.environ['RANK'] == '1': raise KeyError('no such layer')\n"
+                             "    time.sleep(600)\nmain()\n")
+        for args in ([record], ["--no_python", "sh", "-c", "if [ $RANK = 1 ]; then kill -9 $$$$; fi; exec sleep 600"]):
+            theirs = self.summary([*TORCHRUN, *TORCHRUN_STREAMS], *args)
+            ours = self.summary([RUBATO, "run"], *args)
+            self.assertEqual(theirs, ours)
+            self.assertIn("  rank      : 1 (local_rank: 1)", ours)
+
     def error_file(self, *args, env=None):
         path = self.folder / "launcher_error.json"
         path.unlink(missing_ok=True)
@@ -185,6 +249,18 @@ class Torchrun(harness.Case):
         code, document, err = self.error_file("--no-python", "true")
         self.assertEqual((code, document), (0, None), err)
 
+    def test_error_file_of_what_was_never_run(self):
+        """torchrun's @record: what its own code refuses is in the file, what its parser of flags refuses is not."""
+        for args, message in ((["--nproc-per-node=unknown", "--no-python", "true"], "--nproc-per-node unknown"),
+                              (["no_such_script.py"], "there is no script"),
+                              (["--log-dir", STEPS, "--no-python", "true"], str(STEPS)),
+                              (["--python=/no/such/python", ENV_DUMP], "/no/such/python")):
+            code, document, err = self.error_file(*args)
+            self.assertEqual(code, 1, err)
+            self.assertIn(message, document["message"]["message"] + document["message"]["extraInfo"]["py_callstack"])
+        code, document, err = self.error_file("--max-restarts=x", "--no-python", "true")
+        self.assertEqual((code, document), (2, None), err)
+
     # What a worker may do.
 
     def test_a_worker_asks_its_person(self):
@@ -208,12 +284,32 @@ class Torchrun(harness.Case):
             screen.interrupt()
             self.assertEqual(screen.end(), -signal.SIGINT)
 
-    def test_several_workers_have_no_terminal(self):
-        script = self.script("import sys; print('read', repr(sys.stdin.read()))\n")
+    def test_one_of_several_workers_asks_its_person(self):
+        script = self.script("import os\n"
+                             "if os.environ['RANK'] == '1': breakpoint()\n"
+                             "print('after', os.environ['RANK'])\n")
         with Terminal([RUBATO, "run", "--standalone", "--nproc-per-node=2", str(script)], self.environment(),
                       self.folder) as screen:
-            screen.expect("read ''")
+            screen.expect("after 0")
+            screen.expect(r"\(Pdb\)")
+            screen.type("p 'rank' + os.environ['RANK']\r")
+            screen.expect("'rank1'")
+            screen.type("c\r")
+            screen.expect("after 1")
             self.assertEqual(screen.end(), 0)
+
+    def test_ctrl_c_ends_several_workers_at_a_terminal(self):
+        script = self.script("import os, time\nprint('up', os.environ['RANK'])\n"
+                             "open(os.environ['RANK'] + '.pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n")
+        with Terminal([RUBATO, "run", "--standalone", "--nproc-per-node=2", str(script)], self.environment(),
+                      self.folder) as screen:
+            for rank in range(2):
+                wait_until(lambda: (self.folder / f"{rank}.pid").exists() and (self.folder / f"{rank}.pid").read_text(),
+                           lambda: "the worker is not up")
+            screen.interrupt()
+            self.assertEqual(screen.end(), -signal.SIGINT)
+        for rank in range(2):
+            self.assert_gone(int((self.folder / f"{rank}.pid").read_text()))
 
     def test_daemons_of_a_successful_worker_live_on(self):
         script = self.script("import subprocess, sys\n"
@@ -233,6 +329,21 @@ class Torchrun(harness.Case):
         self.assertEqual(code, 1, err)
         for pid in (self.folder / "pids").read_text().split():
             self.assert_gone(int(pid))
+
+    def test_a_failure_after_anothers_success_is_a_failure(self):
+        script = self.script("import os, sys, time\n"
+                             "if os.environ['RANK'] == '0':\n"
+                             "    open('pid.new', 'w').write(str(os.getpid()))\n"
+                             "    os.rename('pid.new', 'pid')\n"
+                             "    sys.exit(0)\n"
+                             "while not os.path.exists('pid'): time.sleep(0.01)\n"
+                             "first = open('pid').read()\n"
+                             "while os.path.exists(f'/proc/{first}'): time.sleep(0.01)\n"
+                             "os.kill(os.getpid(), 9) if sys.argv[1] == 'kill' else sys.exit(3)\n")
+        for how, says in (("exit", "exitcode  : 3"), ("kill", "exitcode  : -9")):
+            (self.folder / "pid").unlink(missing_ok=True)
+            code, _, err = self.code_of("--standalone", "--nproc-per-node=2", script, how)
+            self.assertEqual((code, says in err), (1, True), err)
 
     def test_the_watchdog_of_file_timers(self):
         """torch.distributed.elastic.timer: a worker that does not release its timer in time is killed."""

@@ -84,7 +84,7 @@ class Words(harness.Case):
         self.refused("--standalone", "--no-python", "no-such-program", code=1, says=["no-such-program"])
 
     def test_missing_interpreter(self):
-        self.refused("--standalone", "--python", "/no/such/python", STEPS, code=2, says=["/no/such/python"])
+        self.refused("--standalone", "--python", "/no/such/python", STEPS, code=1, says=["/no/such/python"])
 
     def test_missing_module(self):
         """Only Python knows: the worker fails, and the report shows its words."""
