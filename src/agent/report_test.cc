@@ -47,9 +47,9 @@ TEST(FailureReport, IsTorchrunsSummaryAndThenOurs) {
   view.legacy.causes = {"rank 1 on node2: exit code 1", "rank 2 on node3: exit code 7"};
   EXPECT_EQ(failure_report(view, context("/tmp/logs")), R"(rubato: the job failed: all 2 restarts are used up
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
-================================================
+====================================================
 train.py FAILED
-------------------------------------------------
+----------------------------------------------------
 Failures:
 [1]:
   time      : 1970-01-01_00:00:12Z
@@ -58,7 +58,7 @@ Failures:
   exitcode  : -6 (pid: 100)
   error_file: <N/A>
   traceback : Signal 6 (SIGABRT) received by PID 100
-------------------------------------------------
+----------------------------------------------------
 Root Cause (first observed failure):
 [0]:
   time      : 1970-01-01_00:00:10Z
@@ -68,7 +68,7 @@ Root Cause (first observed failure):
   error_file: /tmp/logs/error.json
   traceback : Traceback (most recent call last):
     File "train.py", line 3
-================================================
+====================================================
   restarts     2 of 2 used
     spent on   rank 1 on node2: exit code 1
     spent on   rank 2 on node3: exit code 7
