@@ -34,7 +34,6 @@ constexpr Synonym kSynonyms[] = {
     {"sbatch", "submit"},
     {"qsub", "submit"},
     {"srun", "submit"},
-    {"launch", "submit"},
     {"create", "submit"},
     {"start", "up"},
     {"init", "up"},
