@@ -304,6 +304,14 @@ std::vector<Flag> run_flags() {
   return all;
 }
 
+std::vector<Flag> launch_flags() {
+  std::vector<Flag> all = run_flags();
+  for (Flag& flag : all) {
+    if (flag.name == "use-env") flag.help = "the script gets no --local-rank: it reads LOCAL_RANK";
+  }
+  return all;
+}
+
 }  // namespace
 
 const Command& run_table() {
@@ -338,7 +346,7 @@ const Command& launch_table() {
       .about = "As 'rubato run', but the script also gets --local-rank=N (--local_rank=N before PyTorch 2), unless\n"
                "--use-env is given. New scripts read LOCAL_RANK from the environment.",
       .positional = run_table().positional,
-      .flags = run_flags(),
+      .flags = launch_flags(),
       .examples = {{"a script that parses --local-rank", "rubato launch --nproc-per-node 2 train.py --epochs 3"}},
       .hidden = true};
   return table;
