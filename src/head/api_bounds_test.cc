@@ -80,7 +80,7 @@ class ApiBounds : public testing::Test {
 
 TEST_F(ApiBounds, EachRouteTakesNoLongerBodyThanItNeeds) {
   const auto most = [&](const char* method, const char* path) {
-    return api.admit(request(method, path)).body_bytes_max;
+    return api.admit_headers(request(method, path)).body_bytes_max;
   };
   EXPECT_EQ(most("POST", "/api/v1/jobs"), kJobBodyMax);
   EXPECT_EQ(most("POST", "/api/v1/requests"), kResourcesBodyMax);
@@ -90,7 +90,7 @@ TEST_F(ApiBounds, EachRouteTakesNoLongerBodyThanItNeeds) {
   EXPECT_EQ(most("POST", "/api/v1/jobs/j-1/stop"), kPlainBodyMax);
   EXPECT_EQ(most("GET", "/api/v1/status"), kPlainBodyMax);
   EXPECT_EQ(most("POST", "/nowhere"), kPlainBodyMax);
-  EXPECT_TRUE(api.admit(request("GET", "/api/v1/status")).authenticated);
+  EXPECT_TRUE(api.admit_headers(request("GET", "/api/v1/status")).authenticated);
   ServerRequest stranger = request("GET", "/api/v1/status");
   stranger.headers.clear();
   EXPECT_FALSE(api.admit(stranger).authenticated);
