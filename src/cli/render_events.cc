@@ -5,6 +5,7 @@
 #include <array>
 
 #include "cli/document.h"
+#include "core/text.h"
 
 namespace rubato::cli {
 namespace {

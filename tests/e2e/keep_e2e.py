@@ -82,6 +82,8 @@ class Kills(KeepCase):
         self.assertEqual((kept["kind"], kept["pid"], kept["restarts"], kept["last_end"]),
                          ("rubato", self.supervisor_pid(), 1, "signal 9"))
         self.assertIn("restarted 1 time, last after signal 9", self.rubato("status").stdout)
+        self.assertRegex(self.rubato("doctor", code=None).stdout,
+                         rf"head of local +ok +pid {second}, kept alive by pid \d+; restarted 1 time")
         os.kill(second, signal.SIGTERM)  # tidier, but no wish to end the cluster
         self.wait_for_new_head(second)
         self.assertEqual(self.head_starts()[-1]["restarted_after"], f"exit code {128 + signal.SIGTERM}")
