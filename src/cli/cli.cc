@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "build_stamp.h"
+#include "cli/allocate_command.h"
 #include "cli/api_client.h"
 #include "cli/cluster_commands.h"
 #include "cli/cluster_tools.h"
@@ -174,6 +175,7 @@ Body body_of(const Command& command) {
       {&fetch_table(), fetch_command},
       {&simulate_table(), simulate_command},
       {&plan_table(), plan_command},
+      {&allocate_table(), allocate_command},
       {&config_check_table(), config_check_command},
       {&config_show_table(), config_show_command},
       {&config_explain_table(), config_explain_command},

@@ -71,8 +71,8 @@ const Command& help_table() {
                      .help = "the command to explain",
                      .choices = "up submit jobs job logs stop rerun fetch status clusters top why "
                                 "events replay request audit exec attach rsync-up rsync-down "
-                                "get-head-ip get-worker-ips monitor down plan run config simulate doctor version "
-                                "completion",
+                                "get-head-ip get-worker-ips monitor down plan allocate run config simulate doctor "
+                                "version completion",
                      .at_most = 2}};
   return table;
 }
@@ -113,6 +113,7 @@ const std::vector<const Command*>& all_commands() {
                                                     &down_table(),
                                                     &run_table(),
                                                     &plan_table(),
+                                                    &allocate_table(),
                                                     &config_check_table(),
                                                     &config_show_table(),
                                                     &config_explain_table(),

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/past_file.h"
+#include "cli/pollux_command.h"
 #include "cli/session.h"
 #include "cli/user_file.h"
 #include "core/text.h"
@@ -267,6 +268,7 @@ int simulate_command(const ParsedCommand& parsed, const Shell& shell) {
     shell.out(simulate::example_scenario());
     return 0;
   }
+  if (parsed.has("pollux")) return pollux_command(parsed, shell);
   if (parsed.has("replay")) return what_if(parsed, shell);
   if (parsed.has("change"))
     throw Error(ErrorCode::kUsage, "--change needs --replay", "", "change the scenario's cluster file instead");
