@@ -2,9 +2,11 @@
 #pragma once
 
 #include "cli/cli.h"
+#include "cli/flags.h"
 
 namespace rubato::cli {
 
+const Command& allocate_table();
 int allocate_command(const ParsedCommand& parsed, const Shell& shell);
 
 }  // namespace rubato::cli

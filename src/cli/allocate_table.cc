@@ -1,5 +1,5 @@
 // The table of `rubato allocate`.
-#include "cli/commands.h"
+#include "cli/allocate_command.h"
 #include "cli/common_flags.h"
 
 namespace rubato::cli {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cli/allocate_command.h"
 #include "cli/common_flags.h"
 
 namespace rubato::cli {

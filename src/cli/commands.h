@@ -44,7 +44,6 @@ const Command& rerun_table();
 const Command& fetch_table();
 
 const Command& plan_table();
-const Command& allocate_table();
 
 const Command& config_check_table();
 const Command& config_show_table();

@@ -82,8 +82,7 @@ const Command& simulate_table() {  // tidy: long: a table of flags
             .value = "N",
             .help = "GPUs of a node, at most 4",
             .group = "Pollux' traces",
-            .default_text = "4"},
-           {.name = "example", .help = "print a scenario to begin with"}},
+            .default_text = "4"}},
       .examples = {
           {"begin", "rubato simulate --example > day.yaml"},
           {"one run, with plots", "rubato simulate day.yaml --html report.html"},
