@@ -93,7 +93,7 @@ TEST_F(ApiBounds, EachRouteTakesNoLongerBodyThanItNeeds) {
   EXPECT_TRUE(api.admit_headers(request("GET", "/api/v1/status")).authenticated);
   ServerRequest stranger = request("GET", "/api/v1/status");
   stranger.headers.clear();
-  EXPECT_FALSE(api.admit(stranger).authenticated);
+  EXPECT_FALSE(api.admit_headers(stranger).authenticated);
 }
 
 TEST_F(ApiBounds, ListsObjectsAndDepthOfAnyBody) {
