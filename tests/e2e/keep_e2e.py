@@ -97,8 +97,11 @@ class Kills(KeepCase):
     def test_a_killed_supervisor_is_replaced_and_the_head_goes_on(self):
         self.up(ONE)
         head, supervisor = self.head_pid(), self.supervisor_pid()
+        state = self.place / "supervisor/state.json"
+        before = state.stat().st_mtime_ns
         self.kill(supervisor)
         second = self.wait_for_new_supervisor(supervisor)
+        wait_until(lambda: state.stat().st_mtime_ns > before, "its look at the head")
         self.assertEqual(self.head_pid(), head)
         self.assertTrue(alive(head))
         self.kill(head)  # the new one has found it
@@ -112,7 +115,7 @@ class Kills(KeepCase):
         self.up(ONE)
         agents = self.node_pids()
         self.kill_head()
-        self.assertIn("is not running", self.rubato("status", code=1).stderr)
+        wait_until(lambda: "is not running" in self.rubato("status", code=1).stderr, "the end of its socket")
         self.up()
         self.assertEqual(self.node_pids(), agents)
         self.assertTrue(self.supervisor_pid())
