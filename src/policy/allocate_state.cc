@@ -59,15 +59,16 @@ class ObjectFields {
     return bad(object_, fmt::format("{} is missing", field), near ? fmt::format("is it meant by '{}'?", *near) : "");
   }
 
-  // From `least` to `most`; what is larger still is taken for `most`. Not finite: an error.
+  // From `least` to `most`; what is larger still is taken for `most`, and what is below 0 is an error where `least` is
+  // not. NaN is an error.
   std::optional<double> number(std::string_view field, double least, double most) {
     const JsonNode* const node = find(field);
     if (node == nullptr) return std::nullopt;
     if (node->kind != JsonKind::kNumber)
       throw bad(*node, fmt::format("expected a number, this is {}", to_string(node->kind)), {}, field);
     if (std::isnan(node->number)) throw bad(*node, "this is not a number", {}, field);
-    if (node->number < least) throw bad(*node, fmt::format("expected at least {:g}", least), {}, field);
-    return std::min(node->number, most);
+    if (node->number < least && least >= 0) throw bad(*node, fmt::format("expected at least {:g}", least), {}, field);
+    return std::clamp(node->number, least, most);
   }
 
   // A number of a model; null, NaN and infinities mean that it is not known.

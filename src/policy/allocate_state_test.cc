@@ -16,7 +16,7 @@ using nlohmann::json;
 constexpr std::string_view kState = R"({"now": 100,
  "nodes": [{"id": "a", "resources": {"GPU": 4}, "price_per_hour": 1.5}, {"id": "b", "resources": {"GPU": 4}}],
  "jobs": [
-  {"id": "bert", "resources": {"GPU": 1}, "min_replicas": 0, "max_replicas": 8, "preemptible": true, "priority": 1,
+  {"id": "bert", "resources": {"GPU": 1}, "min_replicas": 0, "max_replicas": 8, "preemptible": true, "priority": 0,
    "age_s": 60, "attained_service_s": 60, "restarts": 0, "restart_cost_s": 30, "allocation": ["a"],
    "progress": {"done_iters": 10, "total_iters": 100000},
    "model": {"perf": {"alpha_c": 0.1, "beta_c": 0.01, "alpha_n": 0.05, "beta_n": 0.001, "alpha_r": 0.01,
@@ -44,7 +44,7 @@ std::string error_of(const json& state) {
 TEST(AllocateState, AnswersInTheFormatOfTheIssue) {
   const json out = decide(kState);
   EXPECT_EQ(out.size(), 4u);
-  EXPECT_EQ(out["allocations"]["bert"], (json{"a", "a", "a", "a"}));  // or more, where it gains
+  EXPECT_EQ(out["allocations"]["bert"], (json{"a", "a", "a", "a"}));
   EXPECT_EQ(out["allocations"]["new"], json{"b"});
   EXPECT_GE(out["batch"]["bert"]["atomic_bsz"].get<int>(), 4);
   EXPECT_LE(out["batch"]["bert"]["atomic_bsz"].get<int>(), 12);
@@ -109,7 +109,7 @@ TEST(AllocateState, TakesWhatACallerMaySend) {
 
 TEST(AllocateState, HugeModelsDoNotBreakTheDecision) {
   Random random(2);
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < 500; ++i) {
     json state = json::parse(kState);
     json& model = state["jobs"][0]["model"];
     for (auto& [name, value] : model["perf"].items()) {
@@ -129,7 +129,7 @@ TEST(AllocateState, HugeModelsDoNotBreakTheDecision) {
 TEST(AllocateState, ErrorsPointAtTheirPlace) {
   json state = json::parse(kState);
   state["jobs"][0]["max_replica"] = 4;
-  EXPECT_EQ(error_of(state).substr(0, 63), "error: jobs[0]: unknown field 'max_replica'\n  at  state.json:11:")
+  EXPECT_TRUE(error_of(state).starts_with("error: jobs[0]: unknown field 'max_replica'\n  at  state.json:10:19\n"))
       << error_of(state);
   EXPECT_NE(error_of(state).find("fix did you mean 'max_replicas'?"), std::string::npos);
   state = json::parse(kState);
@@ -164,7 +164,7 @@ TEST(AllocateState, ErrorsPointAtTheirPlace) {
 TEST(AllocateState, GarbageIsRefusedOrDecidedByTheRules) {
   Random random(11);
   int decided = 0;
-  for (int i = 0; i < 5000; ++i) {
+  for (int i = 0; i < 2000; ++i) {
     std::string text(kState);
     for (uint64_t k = random.below(5) + 1; k > 0; --k) {
       const size_t at = random.below(text.size());
@@ -188,7 +188,7 @@ TEST(AllocateState, GarbageIsRefusedOrDecidedByTheRules) {
     }
     if (::testing::Test::HasFailure()) FAIL() << text;
   }
-  EXPECT_GT(decided, 200);
+  EXPECT_GT(decided, 80);
 }
 
 }  // namespace
