@@ -11,7 +11,7 @@ const Command& allocate_table() {
       .usage = "rubato allocate --state FILE|- [--policy adaptive|fair] [--json]",
       .about =
           "Decides on a state that is given as JSON: nodes, and jobs with what is known of their speed, their\n"
-          "gradients and their progress. Touches nothing; the same state gives the same answer. docs/allocate.md\n"
+          "gradients and their progress. It touches nothing. docs/allocate.md\n"
           "has the fields and how it is decided.",
       .flags = {{.name = "state",
                  .kind = FlagKind::kValue,
