@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
+
 #include "agent/template.h"
 #include "core/text.h"
 #include "world/processes.h"
@@ -19,7 +21,9 @@ Environment group_environment(const Environment& inherited, const LaunchSpec& sp
   env["TORCHELASTIC_RUN_ID"] = spec.run_id;
   env["TORCHELASTIC_USE_AGENT_STORE"] = "False";
   env["ROLE_NAME"] = spec.role;
-  if (!spec.signals.empty()) {
+  // PyTorch's own workers take these when nothing is said.
+  static const std::vector<int> usual = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+  if (!spec.signals.empty() && spec.signals != usual) {
     std::vector<std::string> names;
     for (const int signal : spec.signals) names.push_back(signal_name(signal));
     env["TORCHELASTIC_SIGNALS_TO_HANDLE"] = join(names, ",");

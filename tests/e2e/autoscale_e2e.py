@@ -78,7 +78,7 @@ class Autoscaling(cluster_harness.ClusterCase):
         self.assertEqual(self.nodes(), {})
         status = self.rubato("status").stdout
         self.assertIn("Autoscaler", status)
-        self.assertIn("no node", status)
+        self.assertIn("not launching", status)
         self.assertIn("max_workers", self.rubato("why", "--last").stdout)
         self.rubato("stop", job, "--wait")
 

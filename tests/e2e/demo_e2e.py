@@ -13,6 +13,11 @@ import telling
 DEMO = harness.ROOT / "demo/run.sh"
 
 
+def heed_interrupts():
+    """Whoever runs the tests in the background of a shell ignores SIGINT, and a shell script could not trap it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Demo(harness.Case):
     def start(self):
         """The demo in a session of its own, as in a terminal, with its output in a file."""
@@ -20,7 +25,7 @@ class Demo(harness.Case):
         self.output = self.folder / "output"
         with open(self.output, "wb") as output:
             process = subprocess.Popen([DEMO], env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                                       start_new_session=True)
+                                       start_new_session=True, preexec_fn=heed_interrupts)
         self._helpers.append(process)
         return process
 

@@ -137,6 +137,9 @@ class Docs(harness.Case):
     def test_page_readme(self):
         self.run_page("README.md")
 
+    def test_page_allocate(self):
+        self.run_page("docs/allocate.md")
+
     def test_page_api(self):
         self.run_page("docs/api.md")
 

@@ -135,7 +135,7 @@ class Stalls(harness.Case):
         agent = self.agent("--standalone", "--tee", 3, "--log-dir", disk, script, self.folder, 100000)
         self.assertEqual(agent.finish(), 1, agent.story())
         self.assertIn("No space left on device", agent.stderr)
-        self.assertRegex(agent.stderr, r"error +cannot write '.*stdout.log': No space left on device")
+        self.assertRegex(agent.stderr, r"traceback : cannot write '.*stdout.log': No space left on device")
         self.assert_nothing_left()
 
     def test_a_full_log_disk_and_a_signal(self):
