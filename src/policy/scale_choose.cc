@@ -240,9 +240,11 @@ Draft exchange(const ScaleProblem& problem, const Draft& start, Draft best) {
   const auto consider = [&](Draft other) {
     if (better(other, best)) best = std::move(other);
   };
-  DraftStyle refined = best.style;
-  refined.refine = true;
-  consider(drafter.make(refined));
+  if (can_refine(problem, best.packing) || !problem.requests.counts.empty()) {
+    DraftStyle refined = best.style;
+    refined.refine = true;
+    consider(drafter.make(refined));
+  }
   const auto bundles = std::accumulate(problem.work.counts.begin(), problem.work.counts.end(), int64_t{0});
   for (Draft& one : first_fit_drafts(problem, start)) {
     Draft other = one;

@@ -156,15 +156,28 @@ bool may_exchange(const ScaleInput& input, const Supply& supply) {
   return supply.priorities().size() <= 1 && (input.on_demand_base == 0 || input.spot == SpotPolicy::kNever);
 }
 
-std::optional<std::vector<size_t>> refine_packing(const ScaleProblem& problem, const Shapes& shapes, Packing& packing,
-                                                  size_t first, const std::vector<char>& held) {
-  if (packing.nodes.size() > kLayoutNodesMax || !may_exchange(problem.input, packing.supply)) return std::nullopt;
+namespace {
+
+int64_t units_of(const Packing& packing) {
   int64_t units = 0;
   for (const PackNode& node : packing.nodes) {
     for (const Pick& pick : node.picks) units += pick.count;
     for (const GangSeat& seat : node.seats) units += seat.count;
   }
-  if (units > kUnitsMax) return std::nullopt;
+  return units;
+}
+
+}  // namespace
+
+bool can_refine(const ScaleProblem& problem, const Packing& packing) {
+  return packing.nodes.size() <= kLayoutNodesMax && may_exchange(problem.input, packing.supply) &&
+         units_of(packing) <= kUnitsMax;
+}
+
+std::optional<std::vector<size_t>> refine_packing(const ScaleProblem& problem, const Shapes& shapes, Packing& packing,
+                                                  size_t first, const std::vector<char>& held) {
+  if (!can_refine(problem, packing)) return std::nullopt;
+  const int64_t units = units_of(packing);
   Layout layout = read_layout(problem, shapes, packing, first, held);
   bool cheaper = refine_layout(layout, kRefineSteps);
   if (units <= kSearchUnitsMax) cheaper |= search_layout(layout, kSearchSteps);

@@ -73,4 +73,7 @@ std::optional<std::vector<size_t>> refine_packing(const ScaleProblem& problem, c
 // Whether nodes may be exchanged at all: not where an order among node types or markets goes before the price.
 bool may_exchange(const ScaleInput& input, const Supply& supply);
 
+// Whether refine_packing does anything: large packings are left as they are.
+bool can_refine(const ScaleProblem& problem, const Packing& packing);
+
 }  // namespace rubato::policy
