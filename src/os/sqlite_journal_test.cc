@@ -72,6 +72,7 @@ class SqliteJournalTest : public ::testing::Test {
   void tamper(const std::string& sql) {
     sqlite3* connection = nullptr;
     ASSERT_EQ(sqlite3_open(path.c_str(), &connection), SQLITE_OK);
+    sqlite3_busy_timeout(connection, 60'000);  // the journal's own connection may be about to close
     char* words = nullptr;
     EXPECT_EQ(sqlite3_exec(connection, sql.c_str(), nullptr, nullptr, &words), SQLITE_OK) << words;
     sqlite3_close(connection);

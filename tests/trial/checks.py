@@ -339,8 +339,16 @@ def check_commands(evidence):
             yield f"`rubato up` at {evidence.name(up['at'])} s failed without a cause ({up['code']}): {up['words']}"
 
 
+def lost_both(evidence, at):
+    """Its supervisor was killed while it was paused, so that it could not start another: both were dead then."""
+    return any(pause["target"] == "head" and pause["at"] <= kill["at"] <= at <= pause["until"] + SLACK_S
+               for kill in evidence.kills if kill["target"] == "supervisor" for pause in evidence.pauses)
+
+
 def check_heads(evidence):
     for death in evidence.deaths:
+        if lost_both(evidence, death["at"]):
+            continue
         yield f"no head came back after {evidence.name(death['at'])} s: state/rubato/clusters/trial/head/daemon.log"
 
 
