@@ -67,6 +67,10 @@ class Completion(harness.Case):
             self.assertEqual(len(re.findall(r"^config\b", listed, re.M)), 1, listed)
 
 
+# zsh asks for pasted text to be marked when its line editor begins; keys before that are the kernel's, Tab and all.
+EDITING = "\x1b[?2004h"
+
+
 class Zsh:
     """A shell at a terminal of ours."""
 
@@ -79,7 +83,7 @@ class Zsh:
             os.execvpe("zsh", ["zsh", "-f", "-i"], own | (env or {}))
         self.pid, self._asked = pid, 0
         self.tell(f"unsetopt prompt_sp; setopt no_beep; autoload -U compinit; compinit -u -D; source {script}; "
-                  "PS1='zsh''> '\n", "zsh> ")
+                  "PS1='zsh''> '\n", "zsh> ", EDITING)
 
     def __enter__(self):
         return self
@@ -88,11 +92,11 @@ class Zsh:
         os.close(self.terminal)  # hangs up
         os.waitpid(self.pid, 0)
 
-    def tell(self, keys, until):
-        """What is shown until the words are there."""
+    def tell(self, keys, until, then=""):
+        """What is shown until the words are there, and those that come after them."""
         os.write(self.terminal, keys.encode())
         shown, deadline = "", time.monotonic() + harness.WAIT
-        while until not in shown:
+        while until not in shown or then not in shown.partition(until)[2]:
             ready, _, _ = select.select([self.terminal], [], [], max(0, deadline - time.monotonic()))
             if not ready:
                 raise AssertionError(f"waited for {until!r}, saw {shown!r}")
@@ -102,13 +106,13 @@ class Zsh:
     def tab(self, line):
         """What is shown after a Tab; the line is taken back. The prompt may be drawn twice: each answer has its end."""
         self._asked += 1
-        return self.tell(f"{line}\t\x15print 'end''-of-{self._asked}'\n", f"end-of-{self._asked}")
+        return self.tell(f"{line}\t\x15print 'end''-of-{self._asked}'\n", f"end-of-{self._asked}", EDITING)
 
     def listing(self, line, word):
         """The list that a Tab brings, with this word in it. zsh draws none while keys are waiting for it."""
         shown = self.tell(f"{line}\t", word)
         self._asked += 1
-        return shown + self.tell(f"\x15print 'end''-of-{self._asked}'\n", f"end-of-{self._asked}")
+        return shown + self.tell(f"\x15print 'end''-of-{self._asked}'\n", f"end-of-{self._asked}", EDITING)
 
 
 if __name__ == "__main__":
