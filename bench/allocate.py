@@ -44,8 +44,8 @@ def times(repeat):
 
 
 def simulate(data, workload, flags):
-    words = [RUBATO, "simulate", "--pollux", data, "--workload", data / f"workloads/workload-{workload}.csv", "--json"]
-    return json.loads(subprocess.run([*words, *flags], stdout=subprocess.PIPE, check=True).stdout)
+    argv = [RUBATO, "simulate", "--pollux", data, "--workload", data / f"workloads/workload-{workload}.csv", "--json"]
+    return json.loads(subprocess.run([*argv, *flags], stdout=subprocess.PIPE, check=True).stdout)
 
 
 def completion(data):
