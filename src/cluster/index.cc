@@ -138,6 +138,18 @@ void Index::update_node(const State& state, const NodeId& id) {
   }
 }
 
+void Index::enqueue(const JobId& id, const JobFacts& facts) {
+  lines_[facts.priority][facts.owner].emplace(facts.submitted, id);
+}
+
+void Index::dequeue(const JobId& id, const JobFacts& facts) {
+  const auto owners = lines_.find(facts.priority);
+  const auto line = owners->second.find(facts.owner);
+  line->second.erase({facts.submitted, id});
+  if (line->second.empty()) owners->second.erase(line);
+  if (owners->second.empty()) lines_.erase(owners);
+}
+
 void Index::update_job(const State& state, const JobId& id) {
   JobFacts facts;
   const auto job = state.jobs.find(id);
@@ -146,6 +158,9 @@ void Index::update_job(const State& state, const JobId& id) {
     facts.restless = is_restless(state, job->second);
     facts.elastic = job->second.spec.workers_min < job->second.spec.workers_max && !job->second.seats.empty();
     facts.use = use_of(job->second);
+    facts.queued = job->second.phase == JobPhase::kQueued;
+    if (facts.queued) facts.priority = job->second.spec.priority;
+    if (facts.queued) facts.submitted = job->second.submitted;
   }
   const auto known = job_facts_.find(id);
   const JobFacts before = known == job_facts_.end() ? JobFacts{} : known->second;
@@ -155,12 +170,13 @@ void Index::update_job(const State& state, const JobId& id) {
   if (facts.elastic != before.elastic) {
     facts.elastic ? void(elastic_jobs_.insert(id)) : void(elastic_jobs_.erase(id));
   }
+  if (facts.queued && !before.queued) enqueue(id, facts);
+  if (!facts.queued && before.queued) dequeue(id, before);
   if (facts.use != before.use) {
     if (before.use.jobs > 0) add_use(used_by_, before.owner, before.use, false);
     if (facts.use.jobs > 0) add_use(used_by_, facts.owner, facts.use, true);
   }
-  // One that asks for nothing more than to wait needs no entry.
-  if (!facts.restless && !facts.elastic && facts.use.jobs == 0) {
+  if (facts == JobFacts{.owner = facts.owner}) {
     if (known != job_facts_.end()) job_facts_.erase(known);
   } else if (known == job_facts_.end()) {
     job_facts_.emplace(id, std::move(facts));

@@ -6,11 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
+#include "core/time.h"
 #include "model/cluster_spec.h"
 #include "model/ids.h"
 #include "model/resources.h"
@@ -52,6 +55,10 @@ class Index {
     bool operator==(const TypeCount&) const = default;
   };
 
+  // Queued jobs of one owner and one priority, the oldest first.
+  using Line = std::set<std::pair<WallTime, JobId>>;
+  using Lines = std::map<int, std::map<std::string, Line>, std::greater<>>;  // the highest priority first
+
   // One that is not among these does nothing by itself, however much time passes: a node that is up or on its way and
   // as the file wants it, or that is being removed; a job that runs on all its seats, waits, or has ended, and has
   // neither a timeout nor finished.
@@ -59,6 +66,8 @@ class Index {
   const std::set<JobId>& restless_jobs() const { return restless_jobs_; }
   // Not ended, with MIN below MAX, and with seats.
   const std::set<JobId>& elastic_jobs() const { return elastic_jobs_; }
+
+  const Lines& lines() const { return lines_; }
 
   const std::map<NodeId, Room>& rooms() const { return rooms_; }          // usable nodes with something free
   const std::map<Resources, int>& sizes() const { return sizes_; }        // usable nodes by what they have
@@ -86,14 +95,18 @@ class Index {
   };
   struct JobFacts {
     std::string owner;
-    bool restless = false, elastic = false;
-    Use use;  // of this job alone
+    bool restless = false, elastic = false, queued = false;
+    int priority = 0;      // of a queued one
+    WallTime submitted{};  // likewise
+    Use use;               // of this job alone
     bool operator==(const JobFacts&) const = default;
   };
   NodeFacts facts_of(const State& state, const Node& node) const;
   bool as_wanted(const State& state, const Node& node) const;
   void add(const NodeId& id, const NodeFacts& facts);
   void take(const NodeId& id, const NodeFacts& facts);
+  void enqueue(const JobId& id, const JobFacts& facts);
+  void dequeue(const JobId& id, const JobFacts& facts);
 
   std::map<NodeId, NodeFacts> node_facts_;
   std::map<JobId, JobFacts> job_facts_;
@@ -102,6 +115,7 @@ class Index {
   std::set<NodeId> restless_nodes_;
   std::set<JobId> restless_jobs_;
   std::set<JobId> elastic_jobs_;
+  Lines lines_;
   std::map<NodeId, Room> rooms_;
   std::map<Resources, int> sizes_;
   std::map<Lot, std::set<NodeId>> busy_;

@@ -108,6 +108,7 @@ class Placer {
   std::optional<std::set<NodeId>> kept_for_starved_;
   size_t explained_ = 0;
   bool room_awaited_ = false;
+  bool cut_ = false;  // the rest of the queue has its turn in the next decision
 };
 
 std::set<NodeId> Placer::shunned_now(const Job& job) {
@@ -206,10 +207,15 @@ void Placer::repair() {
 void Placer::serve() {
   if (state_.queued.empty()) return;
   serve_in_turn(state_, [this](const Job& job) {
-    if (serve_one(job)) return true;
+    if (held_.size() >= kHeldMax || drafts_.size() >= kPlacedMax) {
+      cut_ = true;
+      return Served::kStop;
+    }
+    if (serve_one(job)) return Served::kYes;
     if (!starved_ && now_ - job.queued_since >= kStarvation && !waiting(job).limits) starved_ = &job;
-    return false;
+    return Served::kNo;
   });
+  if (cut_) wake_.by(now_);
 }
 
 Waiting& Placer::waiting(const Job& job) {
@@ -382,8 +388,8 @@ bool Placer::may_grow(const Job& job) {
 }
 
 void Placer::grow() {
-  // Room that is being made is for the queue.
-  if (room_awaited_ || state_.shutting_down) return;
+  // Room that is being made is for the queue, and so is what the rest of it has not been asked about yet.
+  if (room_awaited_ || cut_ || state_.shutting_down) return;
   const auto seats_of = [&](const Job& job) -> const std::vector<Seat>& {
     const auto draft = drafts_.find(job.id);
     return draft == drafts_.end() ? job.seats : draft->second.seats;

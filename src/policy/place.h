@@ -22,9 +22,12 @@ inline constexpr Duration kJoinsSettle = 1s;  // nodes that come together are us
 inline constexpr Duration kGrowEvery = 5s;    // per job
 inline constexpr Duration kHoldAgain = 10s;   // reasons that only differ in numbers are written at most so often
 inline constexpr size_t kCrowd = 100;         // and less often still, the more hundreds of jobs wait
-inline constexpr size_t kExplainedMax = 4;    // queued jobs per decision whose reasons are worked out in full
+// Of one decision about the queue: a head has others to serve meanwhile.
+inline constexpr size_t kPlacedMax = 2000;
+inline constexpr size_t kHeldMax = 500;
+inline constexpr size_t kExplainedMax = 4;  // queued jobs per decision whose reasons are worked out in full
 
-// JobPlaced and JobHeld events, at most one a job.
+// JobPlaced and JobHeld events, at most one a job. Of a long queue only a part has its turn: `wake` is then now.
 std::vector<cluster::Event> place(const cluster::State& state, const cluster::Observed& observed, WallTime now,
                                   cluster::Wake& wake);
 

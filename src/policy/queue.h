@@ -10,8 +10,11 @@
 
 namespace rubato::policy {
 
-// Gives each queued job its turn. `serve` returns whether it got its MIN workers: its owner's share grows by them.
-void serve_in_turn(const cluster::State& state, const std::function<bool(const cluster::Job&)>& serve);
+// Whether a job got its MIN workers: its owner's share grows by them. kStop: nobody else has a turn now.
+enum class Served { kYes, kNo, kStop };
+
+// Gives each queued job its turn.
+void serve_in_turn(const cluster::State& state, const std::function<Served(const cluster::Job&)>& serve);
 
 // The queue as it would empty if each job got its workers in its turn; the first is the next.
 std::vector<const cluster::Job*> queue_order(const cluster::State& state);

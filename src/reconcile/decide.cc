@@ -15,6 +15,8 @@ namespace {
 
 // Each round answers the one before: a job takes a handful of steps from queued to running.
 constexpr int kRoundsMax = 100;
+// Whatever follows from so many records is decided in another turn: a head has others to serve meanwhile.
+constexpr size_t kRecordsMax = 500;
 
 void commit(cluster::State& state, std::vector<cluster::Event> events, WallTime now, Decision& decision) {
   for (cluster::Event& event : events) {
@@ -35,6 +37,7 @@ Decision decide(cluster::State& state, const cluster::Observed& observed, std::v
   // The wall clock may be set back; the journal's time never goes back.
   now = std::max(now, state.time);
   commit(state, std::move(happened), now, decision);
+  const size_t happened_count = decision.records.size();
   for (int round = 0;; ++round) {
     CHECK(round < kRoundsMax);
     decision.wake = {};
@@ -44,6 +47,10 @@ Decision decide(cluster::State& state, const cluster::Observed& observed, std::v
     // What is free, and who needs it, is known when all have been heard: seats are given, and nodes made, only then.
     const bool know_all = !cluster::any_unheard(state, observed);
     if (know_all) commit(state, policy::place(state, observed, now, decision.wake), now, decision);
+    if (decision.records.size() - happened_count >= kRecordsMax) {
+      decision.wake.by(now);
+      return decision;
+    }
     if (decision.records.size() > before) continue;
     // What jobs could not get is known now.
     if (know_all) commit(state, advance_scale_when_due(state, now, decision.wake), now, decision);

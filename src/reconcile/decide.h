@@ -13,7 +13,8 @@ struct Decision {
   cluster::Wake wake;                    // when to decide again though nothing happens
 };
 
-// Applies `happened` (observations and requests), then decides until nothing more follows.
+// Applies `happened` (observations and requests), then decides until nothing more follows, or until so much has been
+// decided that the rest waits for another turn: `wake` is then not later than `now`.
 Decision decide(cluster::State& state, const cluster::Observed& observed, std::vector<cluster::Event> happened,
                 WallTime now);
 
