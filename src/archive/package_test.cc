@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <filesystem>
@@ -50,6 +51,21 @@ Error error_of(Do&& action) {
   }
   ADD_FAILURE() << "no error";
   return Error(ErrorCode::kFailed, "no error");
+}
+
+TEST_F(PackageTest, WhatCannotBeReadIsNamedWithTheWayOut) {
+  file("in/train.py", "print()\n");
+  file("in/secret/key", "k");
+  ASSERT_EQ(chmod(root_.c_str(), 0777), 0);
+  ASSERT_EQ(chmod(at("in/secret").c_str(), 0), 0);
+  const uid_t me = geteuid();
+  const auto become = [me](uid_t user) { return me != 0 || seteuid(user) == 0; };
+  ASSERT_TRUE(become(65534)) << "root may read everything";
+  const Error error = error_of([&] { pack_it(); });
+  ASSERT_TRUE(become(me));
+  ASSERT_EQ(chmod(at("in/secret").c_str(), 0755), 0);
+  EXPECT_NE(error.message.find("Permission denied"), std::string::npos) << error.message;
+  EXPECT_EQ(error.hint, "make it readable, or leave it out: write /secret into .rubatoignore");
 }
 
 TEST_F(PackageTest, ComesOutAsItWentIn) {

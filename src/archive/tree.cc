@@ -29,6 +29,21 @@ std::string chosen_path(const std::string& path) {
   return tidy;
 }
 
+// Reads a part of the tree. False: it is gone since it was listed. The error for one that cannot be read names the way
+// out: a person seldom needs such a file in a package.
+template <class Read>
+bool read_part(const std::string& path, bool may_ignore, Read read) {
+  try {
+    read();
+    return true;
+  } catch (Error& error) {
+    if (error.code == ErrorCode::kNotFound) return false;
+    if (may_ignore && !path.empty())
+      error.hint = fmt::format("make it readable, or leave it out: write /{} into .rubatoignore", path);
+    throw;
+  }
+}
+
 TarEntry::Kind kind_of(Files::Entry::Kind kind) {
   switch (kind) {
     case Files::Entry::Kind::kFolder:
@@ -73,12 +88,8 @@ void TreeWalk::read_ignore_files_above() {
 
 bool TreeWalk::enter(const std::string& path, bool left_out) {
   const std::string real = path.empty() ? folder_ : below(folder_, path);
-  try {
-    levels_.push_back({path, files_.list(real), 0, left_out});
-  } catch (const Error& error) {
-    if (error.code != ErrorCode::kNotFound) throw;
-    return false;
-  }
+  const auto list = [&] { levels_.push_back({path, files_.list(real), 0, left_out}); };
+  if (!read_part(path, ignore_files_, list)) return false;
   if (!ignore_files_) return true;
   std::string texts[2];
   const char* const names[2] = {".gitignore", ".rubatoignore"};
@@ -187,12 +198,8 @@ std::optional<std::string> TreeTar::next_entry() {
     return tar_end();
   }
   if (entry->kind == TarEntry::Kind::kFile) {
-    try {
-      body_.emplace(files_.open_read(below(folder_, entry->path)), entry->path);
-    } catch (const Error& error) {
-      if (error.code == ErrorCode::kNotFound) return std::nullopt;
-      throw;
-    }
+    const auto open = [&] { body_.emplace(files_.open_read(below(folder_, entry->path)), entry->path); };
+    if (!read_part(entry->path, walk_.reads_ignore_files(), open)) return std::nullopt;
     entry->size = body_->size();
     entry->executable = body_->executable();
   }

@@ -39,6 +39,7 @@ class TreeWalk {
 
   // Sentences about what cannot be in a package: links that lead outside, sockets, odd names. The first hundred.
   const std::vector<std::string>& left_out() const { return left_out_; }
+  bool reads_ignore_files() const { return ignore_files_; }
 
  private:
   struct Level {

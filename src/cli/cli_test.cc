@@ -100,6 +100,15 @@ TEST(Cli, AGroupOfCommandsNeedsOneMoreWord) {
             "  fix write rubato config check, or see 'rubato help config check'\n");
 }
 
+TEST(Cli, HelpOfAGroupListsItsCommands) {
+  const Result result = type({"help", "config"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("config migrate"), std::string::npos) << result.out;
+  EXPECT_EQ(result.out.find("submit"), std::string::npos);
+  EXPECT_EQ(type({"config", "--help"}).out, result.out);
+  EXPECT_EQ(type({"help", "nothing"}).code, 2);
+}
+
 TEST(Cli, WordsOfOtherToolsAndSlipsGetASuggestion) {
   const auto hint = [](std::vector<std::string> words) {
     const Result result = type(std::move(words));

@@ -36,20 +36,25 @@ int fetch_command(const ParsedCommand& parsed, const Shell& shell) {
   std::string target = std::filesystem::absolute(typed).lexically_normal().string();
   while (target.size() > 1 && target.ends_with('/')) target.pop_back();
   check_target(target, parsed.has("force"));
-  const Session session = open_session(parsed, shell);
+  const Session session = open_reading_session(parsed, shell);
   nlohmann::json job = get(*session.api, "jobs/" + url_part(reference));
   const std::string id = raw_in(job, "id");
 
   session.api->hold_interrupts();
-  std::optional<nlohmann::json> complete = wait_for_outputs(*session.api, shell, job);
+  std::optional<nlohmann::json> complete = job;
+  if (!session.past) complete = wait_for_outputs(*session.api, shell, job);
   if (!complete) {
     shell.err("\ninterrupted; nothing was written\n");
     return kInterruptedExit;
   }
   job = std::move(*complete);
   if (const std::vector<std::string> held = outputs_in(job, "held"); !held.empty()) {
-    shell.err(fmt::format("note: {} has not ended: what it writes on {} comes when its workers there have ended\n",
-                          text_in(job, "name"), join(held, ", ")));
+    const std::string name = text_in(job, "name"), nodes = join(held, ", ");
+    shell.err(
+        session.past
+            ? fmt::format("warning: what {} wrote on {} had not come when the cluster went down\n", name, nodes)
+            : fmt::format("note: {} has not ended: what it writes on {} comes when its workers there have ended\n",
+                          name, nodes));
   }
   os::RealFiles files;
   archive::FolderUntar untar(files, target);

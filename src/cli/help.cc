@@ -113,6 +113,19 @@ std::string overall_help(bool colour) {
   return out;
 }
 
+std::string group_help(const std::string& group, bool colour) {
+  const Paint paint{colour};
+  std::string commands;
+  for (const Command* command : all_commands()) {
+    if (command->name.starts_with(group + " "))
+      commands += two_columns(command->name, std::string(command->summary), 16, paint);
+  }
+  if (commands.empty()) return "";
+  return fmt::format("{}\n  rubato {} COMMAND [flags]\n\n{}\n{}\n{}", paint.heading("Usage"), group,
+                     paint.heading("Commands"), commands,
+                     paint.word(fmt::format("rubato help {} COMMAND", group)) + " explains one.\n");
+}
+
 std::string command_help(const Command& command, bool colour) {
   const Paint paint{colour};
   std::string out = fmt::format("{}\n\n{}\n  {}\n", command.summary, paint.heading("Usage"), command.usage);

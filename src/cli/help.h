@@ -8,6 +8,8 @@
 namespace rubato::cli {
 
 std::string overall_help(bool colour);
+// The commands of `config` and its like; empty when there is no such group.
+std::string group_help(const std::string& group, bool colour);
 std::string command_help(const Command& command, bool colour);
 
 // docs/cli.md: all commands that are not hidden.

@@ -7,13 +7,16 @@
 #include <map>
 #include <optional>
 
+#include "archive/merged_tree.h"
 #include "cli/document.h"
 #include "cli/past_file.h"
 #include "cluster/apply.h"
 #include "core/text.h"
 #include "core/timestamp.h"
 #include "head/documents.h"
+#include "head/history.h"
 #include "head/log_file.h"
+#include "head/outputs.h"
 #include "os/files.h"
 
 namespace rubato::cli {
@@ -83,10 +86,10 @@ class PastApi final : public Api {
     if (path.front() == "events") return events(target);
     if (path.front() == "replay") return status(replay(target));
     if (path.front() != "jobs" || path.size() > 3) throw needs_head();
-    if (path.size() == 1) return head::jobs_document(last(), target.query.contains("all"));
+    if (path.size() == 1) return api::to_json(head::jobs_document(last(), target.query.contains("all")));
     const cluster::Job& job = cluster::find_job(last(), path[1]);
     if (path.size() == 2) return job_detail(job);
-    if (path[2] == "why") return head::why_job(last(), {}, job, last().time);
+    if (path[2] == "why") return api::to_json(head::why_job(last(), {}, job, last().time));
     throw needs_head();
   }
 
@@ -99,6 +102,9 @@ class PastApi final : public Api {
     if (target.path.size() == 3 && target.path[0] == "nodes" && target.path[2] == "log") {
       send_node_log(target.path[1], sink);
       return StreamEnd::kEnded;
+    }
+    if (target.path.size() == 3 && target.path[0] == "jobs" && target.path[2] == "output") {
+      return send_output(cluster::find_job(last(), target.path[1]), sink);
     }
     throw needs_head();
   }
@@ -144,6 +150,7 @@ class PastApi final : public Api {
   State replay(const Target& target) {
     const auto until = target.time("until");
     const auto offset = target.number("offset");
+    if (offset) head::check_offset(*offset, last().offset);
     State state = state_until([&](const Record& record) {
       return (!until || record.time <= *until) && (!offset || record.offset <= *offset);
     });
@@ -159,19 +166,19 @@ class PastApi final : public Api {
     for (const Record& record : records()) {
       if (record.offset <= state.offset && record.offset + kRecentEvents > state.offset) recent.push_back(record);
     }
-    return head::status_document(state, recent, state.time);
+    return api::to_json(head::status_document(state, recent, state.time));
   }
 
   json job_detail(const cluster::Job& job) {
-    std::deque<json> events;
+    std::deque<api::Event> events;
     for (const Record& record : records()) {
       if (cluster::job_of(record.event) != job.id) continue;
       events.push_back(head::event_document(record));
       if (events.size() > kJobEvents) events.pop_front();
     }
-    json document = head::job_document(last(), job);
-    document["events"] = events;
-    return document;
+    api::Job document = head::job_document(last(), job);
+    document.events.emplace(events.begin(), events.end());
+    return api::to_json(document);
   }
 
   json events(const Target& target) {
@@ -179,11 +186,12 @@ class PastApi final : public Api {
     const size_t limit = static_cast<size_t>(target.number("limit").value_or(100));
     const uint64_t first = all.empty() ? 0 : all.front().offset;
     const uint64_t after = target.number("after").value_or(all.size() > limit ? first + all.size() - limit - 1 : 0);
-    json out = json::array();
+    api::Events document;
     for (const Record& record : all) {
-      if (record.offset > after && out.size() < limit) out.push_back(head::event_document(record));
+      if (record.offset > after && document.events.size() < limit)
+        document.events.push_back(head::event_document(record));
     }
-    return {{"events", std::move(out)}};
+    return api::to_json(document);
   }
 
   void send_log(const JobId& job, const Target& target, const std::function<void(std::string_view)>& sink) {
@@ -192,6 +200,13 @@ class PastApi final : public Api {
     std::optional<int> rank;
     if (const auto wanted = target.number("rank")) rank = static_cast<int>(*wanted);
     head::read_log(files_, path, head::log_filter(rank, target.time("since")), target.number("tail"), sink);
+  }
+
+  StreamEnd send_output(const cluster::Job& job, const std::function<void(std::string_view)>& sink) {
+    archive::MergedTree tree = archive::merge(files_, head::output_layers(files_, place_.folder + "/jobs", job));
+    archive::MergedTar tar(files_, std::move(tree));
+    while (const auto piece = tar.next()) sink(*piece);
+    return StreamEnd::kEnded;
   }
 
   void send_node_log(const std::string& node, const std::function<void(std::string_view)>& sink) {

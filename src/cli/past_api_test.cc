@@ -85,6 +85,20 @@ TEST(Past, EventsAndReplayAreReadAfterDown) {
   const Typed before = past.type({"replay", "--offset", "3"});
   EXPECT_EQ(before.code, 0) << before.err;
   EXPECT_NE(before.out.find("queued #1"), std::string::npos) << before.out;
+  const Typed beyond = past.type({"replay", "--offset", "5"});
+  EXPECT_EQ(beyond.code, 1);
+  EXPECT_NE(beyond.err.find("there is no record 5: the journal ends at record 4"), std::string::npos) << beyond.err;
+}
+
+TEST(Past, OutputsAreFetchedAfterDown) {
+  PastCluster past;
+  std::filesystem::create_directories(past.folder + "/jobs/j-00000001/output/deep");
+  std::ofstream(past.folder + "/jobs/j-00000001/output/deep/model") << "weights";
+  const Typed fetched = past.type({"fetch", "train", past.home + "/results"});
+  EXPECT_EQ(fetched.code, 0) << fetched.err;
+  std::string text;
+  std::ifstream(past.home + "/results/deep/model") >> text;
+  EXPECT_EQ(text, "weights");
 }
 
 TEST(Past, WhatNeedsAHeadSaysSo) {

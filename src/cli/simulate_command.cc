@@ -272,6 +272,11 @@ int simulate_command(const ParsedCommand& parsed, const Shell& shell) {
   if (parsed.has("replay")) return what_if(parsed, shell);
   if (parsed.has("change"))
     throw Error(ErrorCode::kUsage, "--change needs --replay", "", "change the scenario's cluster file instead");
+  for (const char* flag : {"workload", "policy", "conventions", "undeclared", "nodes", "gpus"}) {
+    if (parsed.has(flag))
+      throw Error(ErrorCode::kUsage, fmt::format("--{} needs --pollux", flag), "",
+                  "write --pollux DIR --workload FILE");
+  }
   const Played played = played_of(parsed);
   return parsed.has("seeds") ? many_seeds(parsed, shell, played) : one_seed(parsed, shell, played);
 }

@@ -1,5 +1,7 @@
 // `rubato supervise`: the process that keeps a cluster's head alive. It is started by `rubato up`, by the head when its
 // supervisor was killed, or by the user's systemd.
+#include <fmt/format.h>
+
 #include "cli/commands.h"
 #include "cli/daemon_command.h"
 #include "cli/head_command.h"
@@ -48,6 +50,7 @@ int supervise_command(const ParsedCommand& parsed, const Shell& shell) {
   const std::string dir = parsed.value("dir");
   if (dir.empty()) throw Error(ErrorCode::kUsage, "--dir is missing", "", "this is started by 'rubato up'");
   os::RealFiles files;
+  if (!files.exists(dir)) throw Error(ErrorCode::kUsage, fmt::format("there is no folder '{}'", dir), "", "rubato up");
   const Log log = head_log(files, dir);
   const std::string program = os::own_program();
   os::SupervisorSettings settings;

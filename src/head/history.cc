@@ -83,7 +83,14 @@ Task<void> History::snapshot_if_due(std::shared_ptr<const State> state) {
   }
 }
 
+void check_offset(uint64_t offset, uint64_t last) {
+  if (offset <= last) return;
+  throw Error(ErrorCode::kNotFound, fmt::format("there is no record {}: the journal ends at record {}", offset, last),
+              "", "rubato events shows the last ones");
+}
+
 Task<std::shared_ptr<State>> History::replay(std::optional<WallTime> time, std::optional<uint64_t> offset) {
+  if (offset) check_offset(*offset, last_);
   // Snapshots know offsets only: go back from the newest until one is old enough.
   uint64_t bound = offset.value_or(last_);
   auto state = std::make_shared<State>();

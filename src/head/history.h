@@ -11,6 +11,9 @@
 
 namespace rubato::head {
 
+// Throws kNotFound for a record that is not written yet.
+void check_offset(uint64_t offset, uint64_t last);
+
 class History {
  public:
   // Records and snapshots are encoded and decoded beside the loop.
@@ -29,7 +32,7 @@ class History {
   Task<void> snapshot_if_due(std::shared_ptr<const cluster::State> state);
 
   // The state as it was: after the last record not later than `time`, or after record `offset`. Throws kNotFound when
-  // the journal does not reach back so far.
+  // the journal does not reach back so far, or has no such record yet.
   Task<std::shared_ptr<cluster::State>> replay(std::optional<WallTime> time, std::optional<uint64_t> offset);
 
   // Records after an offset, at most `count`; the recent ones from memory.

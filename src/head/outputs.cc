@@ -17,6 +17,10 @@ constexpr uint64_t kReserveShare = 20;
 constexpr const char* kPart = ".part";
 constexpr const char* kDraft = ".draft";
 
+std::string brought_by(const std::string& jobs_folder, const JobId& job, const NodeId& node) {
+  return fmt::format("{}/{}/nodes/{}", jobs_folder, job.value, node.value);
+}
+
 uint64_t part_size(Files& files, const std::string& folder, const std::string& name) {
   try {
     return files.open_read(folder + "/" + name)->size();
@@ -53,9 +57,7 @@ bool unpack_output(Files& files, const std::string& target, const std::string& h
 OutputStore::OutputStore(World& world, std::string jobs_folder, Offload offload)
     : world_(world), folder_(std::move(jobs_folder)), unpacking_(world.clock.loop(), std::move(offload)) {}
 
-std::string OutputStore::place(const JobId& job, const NodeId& node) const {
-  return fmt::format("{}/{}/nodes/{}", folder_, job.value, node.value);
-}
+std::string OutputStore::place(const JobId& job, const NodeId& node) const { return brought_by(folder_, job, node); }
 
 Task<uint64_t> OutputStore::have(JobId job, NodeId node) {
   const Key key{job, node};
@@ -119,17 +121,17 @@ Task<bool> OutputStore::finish(JobId job, NodeId node, std::string hash, uint64_
   co_return *whole;
 }
 
-std::vector<archive::Layer> OutputStore::layers(const cluster::Job& job) const {
+std::vector<archive::Layer> output_layers(Files& files, const std::string& jobs_folder, const cluster::Job& job) {
   struct Ranked {
     Generation generation;
     int rank;
     archive::Layer layer;
   };
   std::vector<Ranked> found;
-  found.push_back({job.output_here_generation, job.output_here_rank, {folder(job.id), "head"}});
+  found.push_back({job.output_here_generation, job.output_here_rank, {output_folder(jobs_folder, job.id), "head"}});
   for (const auto& [node, output] : job.outputs) {
-    archive::Layer layer{place(job.id, node), node.value};
-    if (world_.files.exists(layer.folder)) found.push_back({output.generation, output.rank, std::move(layer)});
+    archive::Layer layer{brought_by(jobs_folder, job.id, node), node.value};
+    if (files.exists(layer.folder)) found.push_back({output.generation, output.rank, std::move(layer)});
   }
   // What ran last, and of that the lowest rank: rank 0 is who writes results.
   std::ranges::stable_sort(found, [](const Ranked& a, const Ranked& b) {

@@ -17,6 +17,14 @@
 
 namespace rubato::head {
 
+inline std::string output_folder(const std::string& jobs_folder, const JobId& job) {
+  return jobs_folder + "/" + job.value + "/output";
+}
+
+// The job's output as it lies under `jobs_folder`: the folder that nodes of this disk write to, and what others
+// brought; the first has the last word about a path. Docs: jobs.md, "Several machines".
+std::vector<archive::Layer> output_layers(Files& files, const std::string& jobs_folder, const cluster::Job& job);
+
 class OutputStore {
  public:
   OutputStore(World& world, std::string jobs_folder, Offload offload);
@@ -32,12 +40,12 @@ class OutputStore {
   // of this hash, and nothing of them is here any more. Throws when it cannot be unpacked, as above.
   Task<bool> finish(JobId job, NodeId node, std::string hash, uint64_t content_bytes);
 
-  // The job's output as it is here now: the folder that nodes of this disk write to, and what others brought; the
-  // first has the last word about a path. Docs: jobs.md, "Several machines".
-  std::vector<archive::Layer> layers(const cluster::Job& job) const;
+  std::vector<archive::Layer> layers(const cluster::Job& job) const {
+    return output_layers(world_.files, folder_, job);
+  }
 
   // The output folder of a job, and what has come of others.
-  std::string folder(const JobId& job) const { return folder_ + "/" + job.value + "/output"; }
+  std::string folder(const JobId& job) const { return output_folder(folder_, job); }
 
  private:
   using Key = std::pair<JobId, NodeId>;

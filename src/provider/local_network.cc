@@ -6,6 +6,7 @@
 #include "core/hash.h"
 #include "core/scope.h"
 #include "core/text.h"
+#include "core/while_listening.h"
 
 namespace rubato::provider {
 
@@ -67,10 +68,10 @@ std::string LocalNetwork::address(int number) const {
 Task<std::string> LocalNetwork::try_ip(std::vector<std::string> words) {
   words.insert(words.begin(), "ip");
   const std::string line = shell_join(words);
-  const Instant deadline = world_.clock.now() + kIpMax;
   std::optional<IpResult> result;
   try {
-    result = co_await with_deadline(world_.clock.loop(), deadline, run_ip(world_, std::move(words)));
+    Task<IpResult> running = run_ip(world_, std::move(words));
+    result = co_await while_listening(world_.clock.loop(), kIpMax, std::move(running));
   } catch (const Error& error) {
     throw Error(ErrorCode::kUsage, fmt::format("`isolation: netns` needs ip(8): {}", error.message), "",
                 "install iproute2, or leave out `isolation: netns`");

@@ -8,6 +8,7 @@
 #include "core/sha256.h"
 #include "core/text.h"
 #include "core/turns.h"
+#include "core/while_listening.h"
 
 namespace rubato::provider {
 
@@ -129,8 +130,8 @@ Task<void> RemoteBinary::make_file(Form form, std::string path) {
     spec.input_file = program_;
     spec.out_file = draft;
     Task<HereResult> running = run_here(world_, settings_, std::move(spec));
-    const Instant deadline = world_.clock.now() + kPackMax;
-    const std::optional<HereResult> result = co_await with_deadline(world_.clock.loop(), deadline, std::move(running));
+    const std::optional<HereResult> result =
+        co_await while_listening(world_.clock.loop(), kPackMax, std::move(running));
     if (!result || !result->command.ok()) {
       world_.files.remove_tree(draft);
       throw Error(ErrorCode::kFailed, "gzip cannot pack this program" + (result ? last_words(result->command) : ""));

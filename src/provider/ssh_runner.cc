@@ -76,9 +76,8 @@ Task<void> SshRunner::disconnect() {
   if (path.empty() || !world_.files.exists(path)) co_return;
   HereSpec spec;
   spec.argv = ssh_control_argv(target_, "exit", {});
-  const Instant deadline = world_.clock.now() + kDisconnectMax;
   Task<HereResult> running = run_here(world_, settings_, std::move(spec));
-  (void)co_await with_deadline(world_.clock.loop(), deadline, std::move(running));
+  (void)co_await while_listening(world_.clock.loop(), kDisconnectMax, std::move(running));
 }
 
 }  // namespace rubato::provider
