@@ -110,6 +110,7 @@ format:
 ## docs     docs/cli.md, config-keys.md, cluster.schema.json and the plots from the binary itself
 docs: build
 	@build/rubato docs >build/cli.md && mv build/cli.md docs/cli.md && echo "docs/cli.md is written"
+	@build/rubato docs --openapi >build/openapi.yaml && mv build/openapi.yaml docs/openapi.yaml
 	@build/rubato config explain --markdown >build/keys.md && mv build/keys.md docs/config-keys.md
 	@build/rubato config schema >build/schema.json && mv build/schema.json docs/cluster.schema.json
 	@build/rubato simulate examples/scenarios/day.yaml --seed 3 --svg docs/images/day >/dev/null

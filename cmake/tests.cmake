@@ -16,10 +16,10 @@ function(rubato_layer_tests NAME)
     PROPERTIES TIMEOUT 900 LABELS unit)
 endfunction()
 
-foreach(layer core world model elastic cluster policy reconcile cli)
+foreach(layer core world model api elastic cluster policy reconcile cli)
   rubato_layer_tests(${layer})
 endforeach()
-foreach(layer model policy cli)  # they read tests/data and docs
+foreach(layer model api policy cli)  # they read tests/data and docs
   target_compile_definitions(${layer}_test PRIVATE RUBATO_SOURCE="${CMAKE_SOURCE_DIR}")
 endforeach()
 rubato_layer_tests(agent rubato_sim)
@@ -29,7 +29,6 @@ target_compile_definitions(provider_test PRIVATE RUBATO_SOURCE="${CMAKE_SOURCE_D
 rubato_layer_tests(archive rubato_os rubato_sim)
 rubato_layer_tests(os)
 rubato_layer_tests(head rubato_sim)
-target_compile_definitions(head_test PRIVATE RUBATO_SOURCE="${CMAKE_SOURCE_DIR}")
 rubato_layer_tests(sim rubato_node rubato_head)
 rubato_layer_tests(simulate)
 target_compile_definitions(simulate_test PRIVATE RUBATO_SOURCE="${CMAKE_SOURCE_DIR}")

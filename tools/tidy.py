@@ -28,6 +28,7 @@ LAYERS = {
     "core": set(),
     "world": {"core"},
     "model": {"core"},
+    "api": {"core", "model"},
     "archive": {"core", "world"},
     "elastic": {"core", "model"},
     "cluster": {"core", "model", "elastic"},
@@ -36,14 +37,14 @@ LAYERS = {
     "provider": _SHELL,
     "agent": _SHELL,
     "node": _SHELL | {"agent"},
-    "head": _SHELL | {"provider"},  # the head acts through a provider's interface
+    "head": _SHELL | {"provider", "api"},  # the head acts through a provider's interface
     "os": {"core", "world"},
     "sim": {"core", "world"},
     # Whole clusters in virtual time: drives every shell on sim's World.
-    "simulate": _SHELL | {"provider", "agent", "node", "head", "sim"},
-    "cli": _SHELL | {"provider", "agent", "node", "head", "os", "sim", "simulate"},
+    "simulate": _SHELL | {"provider", "agent", "node", "head", "sim", "api"},
+    "cli": _SHELL | {"api", "provider", "agent", "node", "head", "os", "sim", "simulate"},
 }
-PURE_LAYERS = {"model", "elastic", "cluster", "policy", "reconcile"}
+PURE_LAYERS = {"api", "model", "elastic", "cluster", "policy", "reconcile"}
 TEST_EXTRA = {"os", "sim"}  # tests may use either world
 SIM_TEST_EXTRA = _SHELL | {"provider", "agent", "node", "head"}  # the simulator's tests drive the real shells
 GENERATED_HEADERS = {"build_stamp.h"}

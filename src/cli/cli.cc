@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "api/openapi.h"
 #include "build_stamp.h"
 #include "cli/allocate_command.h"
 #include "cli/api_client.h"
@@ -95,19 +96,31 @@ int do_version(const ParsedCommand& parsed, const Shell& shell) {
   return 0;
 }
 
+// `rubato help config`. False: it is no group of commands.
+bool show_group(const std::vector<std::string>& argv, const Shell& shell) {
+  const std::string text = argv.size() == 1 ? group_help(argv.front(), shell.colour) : "";
+  shell.out(text);
+  return !text.empty();
+}
+
 int do_help(const ParsedCommand& parsed, const Shell& shell) {
   if (parsed.positionals.empty()) {
     shell.out(overall_help(shell.colour));
     return 0;
   }
   const FoundCommand found = find_command(parsed.positionals);
+  if (found.command == nullptr && show_group(parsed.positionals, shell)) return 0;
   if (found.command == nullptr) throw unknown_command(parsed.positionals);
   shell.out(command_help(*found.command, shell.colour));
   return 0;
 }
 
-int do_docs(const ParsedCommand&, const Shell& shell) {
-  shell.out(reference_markdown());
+int do_docs(const ParsedCommand& parsed, const Shell& shell) {
+  if (parsed.has("openapi")) {
+    shell.out(parsed.has("json") ? api::openapi().dump(1) + "\n" : api::openapi_yaml());
+  } else {
+    shell.out(reference_markdown());
+  }
   return 0;
 }
 
@@ -209,6 +222,8 @@ int dispatch(const std::vector<std::string>& args, const Shell& shell) {
   }
   if (first == "--version") return do_version({}, shell);
   const FoundCommand found = find_command(args);
+  const bool asks_help = args.size() == 2 && (args[1] == "--help" || args[1] == "-h");
+  if (found.command == nullptr && asks_help && show_group({first}, shell)) return 0;
   if (found.command == nullptr) throw unknown_command(args);
   return do_command(*found.command, {args.begin() + static_cast<long>(found.words), args.end()}, shell);
 }

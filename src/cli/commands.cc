@@ -81,7 +81,9 @@ const Command& help_table() {
 const Command& docs_table() {
   static const Command table{.name = "docs",
                              .summary = "print the reference of all commands as Markdown",
-                             .usage = "rubato docs",
+                             .usage = "rubato docs [--openapi [--json]]",
+                             .flags = {{.name = "openapi", .help = "print docs/openapi.yaml instead"},
+                                       {.name = "json", .help = "that as JSON"}},
                              .hidden = true};
   return table;
 }

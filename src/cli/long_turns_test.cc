@@ -66,12 +66,13 @@ std::shared_ptr<cluster::State> large_state() {
     state->queued.insert(job.id);
   }
   state->offset = 1'000'000;
+  state->index = cluster::index_of(*state);
   return state;
 }
 
 Task<int> read_large_state(head::StateReaders& readers, size_t& bytes) {
   std::function<void(const cluster::State&)> look = [&bytes](const cluster::State& state) {
-    bytes = head::status_document(state, {}, WallTime{}).dump().size();
+    bytes = api::to_json(head::status_document(state, {}, WallTime{})).dump().size();
   };
   co_await readers.read(std::move(look));
   co_return 0;

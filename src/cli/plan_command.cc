@@ -51,7 +51,7 @@ int plan_file(const std::string& path, const ParsedCommand& parsed, const Shell&
     const std::unique_ptr<Api> api = shell.open_api(place_of(shell.env, spec.name));
     plan = post(*api, "plan", {{"text", text}, {"file", path}});
   } else {
-    plan = head::plan_document(cluster::State{}, spec, shell.now());
+    plan = api::to_json(head::plan_document(cluster::State{}, spec, shell.now()));
   }
   shell.out(parsed.has("json") ? json_text(plan) : file_plan_text(plan, open, look_of(shell)));
   return 0;

@@ -5,10 +5,14 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "api/cluster_documents.h"
+#include "api/endpoints.h"
 #include "core/text.h"
 #include "core/timestamp.h"
 #include "head/api_streams.h"
 #include "head/documents.h"
+#include "head/reply.h"
+#include "head/scale_documents.h"
 #include "model/limits.h"
 #include "policy/explain.h"
 #include "reconcile/admit.h"
@@ -27,14 +31,6 @@ constexpr size_t kEventsDefault = 100;
 constexpr size_t kEventsMax = 5000;
 constexpr size_t kJobEventsShown = 20;
 constexpr uint64_t kJobEventsSearched = 2000;
-
-ServerReply reply(const json& document, int status = 200) {
-  ServerReply out;
-  out.status = status;
-  out.headers["content-type"] = "application/json";
-  out.body = document.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
-  return out;
-}
 
 json parse_body(const ServerRequest& request) {
   if (trim(request.body).empty()) return json::object();
@@ -117,41 +113,42 @@ Api::Api(World& world, Controller& controller, Metrics& metrics, std::string tok
 }
 
 const std::vector<Api::Route>& Api::routes() {
-  static const std::vector<Route> table = {
-      {"GET", "/healthz", &Api::healthz, kPlainBodyMax, true},
-      {"GET", "/metrics", &Api::show_metrics, kPlainBodyMax},
-      {"GET", "/api/v1/status", &Api::status, kPlainBodyMax},
-      {"PUT", "/api/v1/cluster", &Api::configure, kClusterFileBodyMax},
-      {"POST", "/api/v1/shutdown", &Api::shutdown, kPlainBodyMax},
-      {"GET", "/api/v1/nodes", &Api::nodes, kPlainBodyMax},
-      {"GET", "/api/v1/nodes/{id}", &Api::node, kPlainBodyMax},
-      {"DELETE", "/api/v1/nodes/{id}", &Api::drain_node, kPlainBodyMax},
-      {"GET", "/api/v1/nodes/{id}/why", &Api::node_why, kPlainBodyMax},
-      {"POST", "/api/v1/requests", &Api::request_resources, kResourcesBodyMax},
-      {"GET", "/api/v1/audit", &Api::audit, kPlainBodyMax},
-      {"GET", "/api/v1/decisions", &Api::decisions, kPlainBodyMax},
-      {"POST", "/api/v1/plan", &Api::plan, kClusterFileBodyMax},
-      {"GET", "/api/v1/nodes/{id}/log", &Api::node_log, kPlainBodyMax},
-      {"GET", "/api/v1/packages/{hash}", &Api::package, kPlainBodyMax},
-      {"PUT", "/api/v1/packages/{hash}", &Api::put_package, kPackagePartBodyMax},
-      {"POST", "/api/v1/jobs", &Api::submit, kJobBodyMax},
-      {"GET", "/api/v1/jobs", &Api::jobs, kPlainBodyMax},
-      {"GET", "/api/v1/jobs/{ref}", &Api::job, kPlainBodyMax},
-      {"POST", "/api/v1/jobs/{ref}/stop", &Api::stop, kPlainBodyMax},
-      {"POST", "/api/v1/jobs/{ref}/rerun", &Api::rerun, kPlainBodyMax},
-      {"GET", "/api/v1/jobs/{ref}/why", &Api::job_why, kPlainBodyMax},
-      {"GET", "/api/v1/jobs/{ref}/logs", &Api::logs, kPlainBodyMax},
-      {"GET", "/api/v1/jobs/{ref}/output", &Api::output, kPlainBodyMax},
-      {"GET", "/api/v1/events", &Api::events, kPlainBodyMax},
-      {"GET", "/api/v1/replay", &Api::replay, kPlainBodyMax},
+  static const std::map<std::string, Handler> handlers = {
+      {"GET /healthz", &Api::healthz},
+      {"GET /metrics", &Api::show_metrics},
+      {"GET /api/v1/status", &Api::status},
+      {"PUT /api/v1/cluster", &Api::configure},
+      {"POST /api/v1/shutdown", &Api::shutdown},
+      {"GET /api/v1/nodes", &Api::nodes},
+      {"GET /api/v1/nodes/{id}", &Api::node},
+      {"DELETE /api/v1/nodes/{id}", &Api::drain_node},
+      {"GET /api/v1/nodes/{id}/why", &Api::node_why},
+      {"GET /api/v1/nodes/{id}/log", &Api::node_log},
+      {"POST /api/v1/requests", &Api::request_resources},
+      {"GET /api/v1/audit", &Api::audit},
+      {"GET /api/v1/decisions", &Api::decisions},
+      {"POST /api/v1/plan", &Api::plan},
+      {"GET /api/v1/packages/{hash}", &Api::package},
+      {"PUT /api/v1/packages/{hash}", &Api::put_package},
+      {"POST /api/v1/jobs", &Api::submit},
+      {"GET /api/v1/jobs", &Api::jobs},
+      {"GET /api/v1/jobs/{ref}", &Api::job},
+      {"POST /api/v1/jobs/{ref}/stop", &Api::stop},
+      {"POST /api/v1/jobs/{ref}/rerun", &Api::rerun},
+      {"GET /api/v1/jobs/{ref}/why", &Api::job_why},
+      {"GET /api/v1/jobs/{ref}/logs", &Api::logs},
+      {"GET /api/v1/jobs/{ref}/output", &Api::output},
+      {"GET /api/v1/events", &Api::events},
+      {"GET /api/v1/replay", &Api::replay},
   };
+  static const std::vector<Route> table = [] {
+    std::vector<Route> routes;
+    for (const api::Endpoint& endpoint : api::endpoints())
+      routes.push_back({&endpoint, handlers.at(endpoint.method + " " + endpoint.path)});
+    CHECK(routes.size() == handlers.size());
+    return routes;
+  }();
   return table;
-}
-
-std::vector<std::string> Api::route_names() {
-  std::vector<std::string> names;
-  for (const Route& route : routes()) names.push_back(fmt::format("{} {}", route.method, route.pattern));
-  return names;
 }
 
 bool Api::authorized(const ServerRequest& request) const {
@@ -177,7 +174,9 @@ HttpAdmission Api::admit_headers(const ServerRequest& head) const {
   admission.authenticated = authorized(head);
   admission.body_bytes_max = kPlainBodyMax;
   for (const Route& route : routes()) {
-    if (head.method == route.method && match(route.pattern, head.path)) admission.body_bytes_max = route.body_bytes_max;
+    const api::Endpoint& endpoint = *route.endpoint;
+    if (head.method == endpoint.method && match(endpoint.path, head.path))
+      admission.body_bytes_max = endpoint.body_bytes_max;
   }
   return admission;
 }
@@ -185,11 +184,11 @@ HttpAdmission Api::admit_headers(const ServerRequest& head) const {
 Task<ServerReply> Api::handle(ServerRequest request) {
   bool path_known = false;
   for (const Route& route : routes()) {
-    auto parts = match(route.pattern, request.path);
+    auto parts = match(route.endpoint->path, request.path);
     if (!parts) continue;
     path_known = true;
-    if (request.method != route.method) continue;
-    if (!route.open && !authorized(request)) break;
+    if (request.method != route.endpoint->method) continue;
+    if (!route.endpoint->is_open && !authorized(request)) break;
     Call call;
     call.request = std::move(request);
     call.parts = std::move(*parts);
@@ -211,10 +210,10 @@ Task<ServerReply> Api::handle(ServerRequest request) {
 
 Task<ServerReply> Api::reply_from_state(MakeDocument make, int status) {
   const auto made = std::make_shared<ServerReply>();
-  std::function<void(const State&)> look = [make = std::move(make), made, status](const State& state) {
-    *made = reply(make(state), status);
+  std::function<void(const State&)> read = [make = std::move(make), made, status](const State& state) {
+    *made = json_reply(make(state), status);
   };
-  co_await controller_.read_state(std::move(look));
+  co_await controller_.read_state(std::move(read));
   co_return std::move(*made);
 }
 
@@ -229,7 +228,7 @@ Task<ClusterSpec> Api::parse_spec(std::string text, std::string file, std::strin
   co_return std::move(*spec);
 }
 
-Task<ServerReply> Api::healthz(Call) { co_return reply({{"ok", true}}); }
+Task<ServerReply> Api::healthz(Call) { co_return reply(api::Health{}); }
 
 Task<ServerReply> Api::show_metrics(Call) {
   ServerReply out;
@@ -237,10 +236,6 @@ Task<ServerReply> Api::show_metrics(Call) {
   controller_.gauge();
   out.body = metrics_.expose();
   co_return out;
-}
-
-static json supervisor_document(const HeadSupervision& kept) {
-  return {{"kind", kept.kind}, {"pid", kept.pid}, {"restarts", kept.restarts}, {"last_end", kept.last_end}};
 }
 
 Task<ServerReply> Api::status(Call) {
@@ -251,10 +246,10 @@ Task<ServerReply> Api::status(Call) {
   const HeadSettings& settings = controller_.settings();
   const HeadSupervision kept = settings.supervision ? settings.supervision() : HeadSupervision();
   MakeDocument make = [recent = std::move(recent), now = controller_.now(), missing, kept](const State& state) {
-    json document = status_document(state, recent, now);
-    document["cluster"]["head"]["supervisor"] = supervisor_document(kept);
-    add_missing(document["jobs"], missing);
-    return document;
+    api::Status document = status_document(state, recent, now);
+    document.cluster.head.supervisor = api::Supervisor{kept.kind, kept.pid, kept.restarts, kept.last_end};
+    add_missing(document.jobs, missing);
+    return api::to_json(document);
   };
   co_return co_await reply_from_state(std::move(make));
 }
@@ -271,31 +266,27 @@ Task<ServerReply> Api::configure(Call call) {
   request.no_restart = field<bool>(body, "no_restart", false);
   request.restart = field<bool>(body, "restart", false);
   (void)reconcile::admit_or_throw(state, request, controller_.now());
-  json changes = json::array();
-  for (const reconcile::PlannedChange& change : reconcile::plan_changes(state, spec)) {
-    changes.push_back(
-        {{"action", change.action}, {"node_type", change.type}, {"count", change.count}, {"why", change.why}});
-  }
-  if (changes.empty() && state.spec && state.spec_text != text && !state.shutting_down)
-    changes.push_back({{"action", "text"}, {"node_type", ""}, {"count", 0}, {"why", "no node and no limit changes"}});
+  api::Configured document;
+  document.changes = changes_document(reconcile::plan_changes(state, spec));
+  document.wanted_nodes = reconcile::nodes_wanted(spec);
+  if (document.changes.empty() && state.spec && state.spec_text != text && !state.shutting_down)
+    document.changes.push_back({"text", "", 0, "no node and no limit changes"});
   if (field<bool>(body, "apply", true)) {
     reconcile::Request change = std::move(request);
     co_await admit(std::move(change));
   }
-  co_return reply({{"changes", std::move(changes)}, {"wanted_nodes", reconcile::nodes_wanted(spec)}});
+  co_return reply(document);
 }
 
 Task<ServerReply> Api::shutdown(Call) {
   reconcile::Request request = reconcile::ShutDown{};
   co_await admit(std::move(request));
-  co_return reply(json::object(), 202);
+  co_return reply(api::Accepted{}, 202);
 }
 
 Task<ServerReply> Api::nodes(Call) {
   MakeDocument make = [now = controller_.now()](const State& state) {
-    json nodes = json::array();
-    for (const auto& [id, node] : state.nodes) nodes.push_back(node_document(state, node, now));
-    return json({{"nodes", std::move(nodes)}});
+    return api::to_json(nodes_document(state, now));
   };
   co_return co_await reply_from_state(std::move(make));
 }
@@ -308,7 +299,7 @@ Task<ServerReply> Api::node(Call call) {
 Task<ServerReply> Api::drain_node(Call call) {
   reconcile::Request request = reconcile::DrainNode{NodeId{call.parts["id"]}, "a person asked for it"};
   co_await admit(std::move(request));
-  co_return reply(json::object(), 202);
+  co_return reply(api::Accepted{}, 202);
 }
 
 // Of a node that is gone, too, as long as the file is there.
@@ -338,7 +329,10 @@ Task<ServerReply> Api::node_log(Call call) {
 
 Task<ServerReply> Api::package(Call call) {
   const PackageStore::Progress progress = controller_.packages().progress(call.parts["hash"]);
-  co_return reply({{"present", progress.complete}, {"have_bytes", progress.have}});
+  api::PackageProgress document;
+  document.present = progress.complete;
+  document.have_bytes = progress.have;
+  co_return reply(document);
 }
 
 Task<ServerReply> Api::put_package(Call call) {
@@ -350,7 +344,10 @@ Task<ServerReply> Api::put_package(Call call) {
   std::string bytes = std::move(call.request.body);
   const PackageStore::Progress progress =
       co_await controller_.packages().put(call.parts["hash"], offset, size, std::move(bytes));
-  co_return reply({{"have_bytes", progress.have}, {"complete", progress.complete}});
+  api::PackageProgress document;
+  document.complete = progress.complete;
+  document.have_bytes = progress.have;
+  co_return reply(document);
 }
 
 Task<ServerReply> Api::accept_job(JobSpec spec, std::string request_id, std::string rerun_of) {
@@ -366,8 +363,8 @@ Task<ServerReply> Api::accept_job(JobSpec spec, std::string request_id, std::str
   reconcile::Request request = std::move(submit);
   const JobId id = co_await admit(std::move(request));
   const cluster::Job& job = cluster::find_job(state, id.value);
-  json document = job_document(state, job);
-  if (const auto never = policy::why_never(state, job.spec)) document["never_fits"] = reasons_document(*never);
+  api::Job document = job_document(state, job);
+  if (const auto never = policy::why_never(state, job.spec)) document.never_fits = reasons_document(*never);
   co_return reply(document, 201);
 }
 
@@ -389,9 +386,9 @@ Task<ServerReply> Api::rerun(Call call) {
 Task<ServerReply> Api::jobs(Call call) {
   const MissingByJob missing = controller_.logs().missing_by_job();
   MakeDocument make = [all = flag(call.request, "all"), missing](const State& state) {
-    json document = jobs_document(state, all);
-    add_missing(document.at("jobs"), missing);
-    return document;
+    api::Jobs document = jobs_document(state, all);
+    add_missing(document.jobs, missing);
+    return api::to_json(document);
   };
   co_return co_await reply_from_state(std::move(make));
 }
@@ -401,15 +398,16 @@ Task<ServerReply> Api::job(Call call) {
   const JobId id = cluster::find_job(state, call.parts["ref"]).id;
   const uint64_t last = state.offset;
   const uint64_t from = last > kJobEventsSearched ? last - kJobEventsSearched : 0;
-  json events = json::array();
+  std::vector<api::Event> events;
   for (const cluster::Record& record : co_await controller_.history().records(from, kJobEventsSearched)) {
     if (cluster::job_of(record.event) == id) events.push_back(event_document(record));
   }
-  while (events.size() > kJobEventsShown) events.erase(events.begin());
-  json document = job_document(state, cluster::find_job(state, id.value));
-  document["events"] = std::move(events);
+  if (events.size() > kJobEventsShown)
+    events.erase(events.begin(), events.end() - static_cast<std::ptrdiff_t>(kJobEventsShown));
+  api::Job document = job_document(state, cluster::find_job(state, id.value));
+  document.events = std::move(events);
   const auto& missing = controller_.logs().missing(id);
-  if (!missing.empty()) document["missing_lines"] = missing_lines_document(missing);
+  if (!missing.empty()) document.missing_lines = missing_lines_document(missing);
   co_return reply(document);
 }
 
@@ -458,11 +456,7 @@ Task<ServerReply> Api::events(Call call) {
   const auto records = std::make_shared<std::vector<cluster::Record>>();
   *records = co_await controller_.history().records(after, limit);
   const auto made = std::make_shared<ServerReply>();
-  std::function<void()> work = [records, made] {
-    json events = json::array();
-    for (const cluster::Record& record : *records) events.push_back(event_document(record));
-    *made = reply({{"events", std::move(events)}});
-  };
+  std::function<void()> work = [records, made] { *made = reply(events_document(*records)); };
   co_await run_beside(controller_.settings().offload, std::move(work));
   co_return std::move(*made);
 }

@@ -1,4 +1,4 @@
-// Api: the head's HTTP interface. docs/openapi.yaml describes it; a test compares the two.
+// Api: the head's HTTP interface. src/api describes it.
 #pragma once
 
 #include <functional>
@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "api/endpoints.h"
 #include "core/metrics.h"
 #include "head/controller.h"
 #include "reconcile/admit.h"
@@ -23,20 +24,15 @@ class Api {
   // Whether it shows the token, and how much it may say.
   HttpAdmission admit_headers(const ServerRequest& head) const;
 
-  // "GET /api/v1/jobs/{ref}", for the test of the documentation.
-  static std::vector<std::string> route_names();
-
  private:
   struct Call {
     ServerRequest request;
     std::map<std::string, std::string> parts;  // of the path, by the names in the pattern
   };
+  using Handler = Task<ServerReply> (Api::*)(Call);
   struct Route {
-    const char* method;
-    const char* pattern;
-    Task<ServerReply> (Api::*handler)(Call);
-    size_t body_bytes_max;
-    bool open = false;  // needs no token
+    const api::Endpoint* endpoint;
+    Handler handler;
   };
   static const std::vector<Route>& routes();
 

@@ -6,6 +6,7 @@
 
 #include "head/api.h"
 #include "head/documents.h"
+#include "head/reply.h"
 #include "head/scale_documents.h"
 #include "model/limits.h"
 #include "reconcile/admit.h"
@@ -19,14 +20,6 @@ namespace {
 
 constexpr uint64_t kSearched = 5000;  // records that are looked through for decisions
 constexpr size_t kDecisionsMax = 100;
-
-ServerReply json_reply(const json& document, int status = 200) {
-  ServerReply out;
-  out.status = status;
-  out.headers["content-type"] = "application/json";
-  out.body = document.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
-  return out;
-}
 
 // {"bundles": [{"resources": {"CPU": 1}, "count": 64}]}; an empty list clears.
 std::vector<cluster::Bundle> read_bundles(const std::string& body) {
@@ -58,14 +51,16 @@ std::vector<cluster::Bundle> read_bundles(const std::string& body) {
 Task<ServerReply> Api::request_resources(Call call) {
   reconcile::Request request = reconcile::RequestResources{read_bundles(call.request.body)};
   co_await admit(std::move(request));
-  MakeDocument make = [now = controller_.now()](const State& durable) { return autoscaler_document(durable, now); };
+  MakeDocument make = [now = controller_.now()](const State& durable) {
+    return api::to_json(autoscaler_document(durable, now));
+  };
   co_return co_await reply_from_state(std::move(make), 202);
 }
 
 Task<ServerReply> Api::audit(Call) {
   const std::optional<std::vector<NodeId>> there = co_await controller_.machines_there();
   MakeDocument make = [there, now = controller_.now()](const State& state) {
-    return audit_document(state, there, now);
+    return api::to_json(audit_document(state, there, now));
   };
   co_return co_await reply_from_state(std::move(make));
 }
@@ -78,12 +73,12 @@ Task<ServerReply> Api::decisions(Call call) {
   const uint64_t last = controller_.history().last();
   const std::vector<cluster::Record> records =
       co_await controller_.history().records(last > kSearched ? last - kSearched : 0, kSearched);
-  json found = json::array();
-  for (auto it = records.rbegin(); it != records.rend() && found.size() < limit; ++it) {
-    if (std::optional<json> one = decision_document(*it)) found.push_back(std::move(*one));
+  api::ScaleDecisions document;
+  for (auto it = records.rbegin(); it != records.rend() && document.decisions.size() < limit; ++it) {
+    if (std::optional<api::ScaleDecision> one = decision_document(*it)) document.decisions.push_back(std::move(*one));
   }
-  std::reverse(found.begin(), found.end());
-  co_return json_reply({{"decisions", std::move(found)}});
+  std::ranges::reverse(document.decisions);
+  co_return reply(document);
 }
 
 Task<ServerReply> Api::plan(Call call) {
@@ -94,7 +89,7 @@ Task<ServerReply> Api::plan(Call call) {
   const std::string file = body.value("file", json()).is_string() ? body["file"].get<std::string>() : "cluster.yaml";
   ClusterSpec spec = co_await parse_spec(body["text"].get<std::string>(), file, "");
   MakeDocument make = [spec = std::move(spec), now = controller_.now()](const State& state) {
-    return plan_document(state, spec, now);
+    return api::to_json(plan_document(state, spec, now));
   };
   co_return co_await reply_from_state(std::move(make));
 }
@@ -105,18 +100,18 @@ Task<ServerReply> Api::node_why(Call call) {
   const uint64_t last = state.offset;
   const std::vector<cluster::Record> records =
       co_await controller_.history().records(last > kSearched ? last - kSearched : 0, kSearched);
-  const std::optional<json> past = why_from_records(id, records);
+  const std::optional<api::Why> past = why_from_records(id, records);
   const auto node = state.nodes.find(id);
   if (node == state.nodes.end()) {
     if (!past) {
       throw Error(ErrorCode::kNotFound, fmt::format("there is no node '{}'", id.value), "",
                   "rubato status lists the nodes");
     }
-    co_return json_reply(*past);
+    co_return reply(*past);
   }
-  json why = why_node(state, node->second);
-  if (past) why["history"] = (*past)["history"];
-  co_return json_reply(why);
+  api::Why why = why_node(state, node->second);
+  if (past) why.history = past->history;
+  co_return reply(why);
 }
 
 }  // namespace rubato::head

@@ -51,7 +51,7 @@ Task<void> write_events(Controller& controller, uint64_t after, HttpStreamWriter
     std::string block;
     for (const cluster::Record& record : records) {
       block += fmt::format("id: {}\ndata: {}\n\n", record.offset,
-                           event_document(record).dump(-1, ' ', false, json::error_handler_t::replace));
+                           api::to_json(event_document(record)).dump(-1, ' ', false, json::error_handler_t::replace));
       after = record.offset;
     }
     if (block.empty()) {

@@ -1,34 +1,37 @@
-// Documents: a state as the JSON that the API promises (docs/openapi.yaml). Pure.
+// A state as the documents that the API promises (src/api). Pure.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <vector>
 
+#include "api/cluster_documents.h"
 #include "cluster/observed.h"
 #include "cluster/state.h"
 #include "head/job_logs.h"
 
 namespace rubato::head {
 
-nlohmann::json event_document(const cluster::Record& record);
-nlohmann::json node_document(const cluster::State& state, const cluster::Node& node, WallTime now);
-nlohmann::json job_summary(const cluster::Job& job);
-nlohmann::json job_document(const cluster::State& state, const cluster::Job& job);
+api::Event event_document(const cluster::Record& record);
+api::Events events_document(const std::vector<cluster::Record>& records);
+api::Node node_document(const cluster::State& state, const cluster::Node& node, WallTime now);
+api::Nodes nodes_document(const cluster::State& state, WallTime now);
+api::JobSummary job_summary(const cluster::Job& job);
+api::Job job_document(const cluster::State& state, const cluster::Job& job);
 // Lines that are missing in a job's log because a disk was full: all of them, and by rank.
-nlohmann::json missing_lines_document(const std::map<int, MissingLines>& missing);
+api::MissingLines missing_lines_document(const std::map<int, MissingLines>& missing);
 // Into summaries of jobs, where there are any.
-void add_missing(nlohmann::json& jobs, const MissingByJob& missing);
+void add_missing(std::vector<api::JobSummary>& jobs, const MissingByJob& missing);
 // Summaries: jobs with seats, the oldest first; the queue in its order, with "queue_place" from 1; then `ended`
 // in the order given.
-nlohmann::json job_summaries(const cluster::State& state, const std::vector<const cluster::Job*>& ended);
+std::vector<api::JobSummary> job_summaries(const cluster::State& state, const std::vector<const cluster::Job*>& ended);
 // GET jobs. `all`: ended ones too.
-nlohmann::json jobs_document(const cluster::State& state, bool all);
+api::Jobs jobs_document(const cluster::State& state, bool all);
 // `events`: the last few records, oldest first.
-nlohmann::json status_document(const cluster::State& state, const std::vector<cluster::Record>& events, WallTime now);
+api::Status status_document(const cluster::State& state, const std::vector<cluster::Record>& events, WallTime now);
 // What stands against it, and what would change that.
-nlohmann::json reasons_document(const cluster::Reasons& reasons);
-nlohmann::json why_job(const cluster::State& state, const cluster::Observed& observed, const cluster::Job& job,
-                       WallTime now);
-nlohmann::json why_node(const cluster::State& state, const cluster::Node& node);
+std::vector<api::Obstacle> obstacles(const std::vector<cluster::Reasons::Obstacle>& list);
+std::vector<api::Change> changes_of(const cluster::Reasons& reasons);
+api::Reasons reasons_document(const cluster::Reasons& reasons);
+api::Why why_job(const cluster::State& state, const cluster::Observed& observed, const cluster::Job& job, WallTime now);
+api::Why why_node(const cluster::State& state, const cluster::Node& node);
 
 }  // namespace rubato::head

@@ -37,7 +37,7 @@ struct Queue {
 
 TEST(JobDocuments, JobsWithSeatsThenTheQueueInItsOrderThenTheEnded) {
   const Queue queue;
-  const json jobs = jobs_document(queue.history.state, true)["jobs"];
+  const json jobs = api::to_json(jobs_document(queue.history.state, true))["jobs"];
   ASSERT_EQ(jobs.size(), 4u);
   EXPECT_EQ(jobs[0]["id"], queue.running.value);
   EXPECT_FALSE(jobs[0].contains("queue_place"));
@@ -47,20 +47,20 @@ TEST(JobDocuments, JobsWithSeatsThenTheQueueInItsOrderThenTheEnded) {
   EXPECT_EQ(jobs[2]["id"], queue.low.value);
   EXPECT_EQ(jobs[2]["queue_place"], 2);
   EXPECT_EQ(jobs[3]["id"], queue.ended.value);
-  EXPECT_EQ(jobs_document(queue.history.state, false)["jobs"].size(), 3u);
-  EXPECT_EQ(status_document(queue.history.state, {}, queue.history.now)["jobs"], jobs);
+  EXPECT_EQ(jobs_document(queue.history.state, false).jobs.size(), 3u);
+  EXPECT_EQ(api::to_json(status_document(queue.history.state, {}, queue.history.now))["jobs"], jobs);
 }
 
 TEST(JobDocuments, WhyNamesWhoIsAhead) {
   const Queue queue;
   const State& state = queue.history.state;
-  const json why = why_job(state, {}, state.jobs.at(queue.low), queue.history.now);
+  const json why = api::to_json(why_job(state, {}, state.jobs.at(queue.low), queue.history.now));
   EXPECT_EQ(why["queue"]["place"], 2);
   EXPECT_EQ(why["queue"]["of"], 2);
   ASSERT_EQ(why["queue"]["ahead"].size(), 1u);
   EXPECT_EQ(why["queue"]["ahead"][0]["id"], queue.high.value);
   EXPECT_EQ(why["queue"]["ahead"][0]["owner"], "bob");
-  EXPECT_TRUE(why_job(state, {}, state.jobs.at(queue.running), queue.history.now)["queue"].empty());
+  EXPECT_TRUE(api::to_json(why_job(state, {}, state.jobs.at(queue.running), queue.history.now))["queue"].empty());
 }
 
 }  // namespace

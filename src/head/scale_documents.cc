@@ -5,37 +5,20 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "head/documents.h"
 #include "policy/scale_state.h"
 #include "reconcile/nodes.h"
 #include "reconcile/scale_input.h"
 
 namespace rubato::head {
 
-using cluster::Node;
 using cluster::NodePhase;
 using cluster::Reasons;
 using cluster::State;
-using nlohmann::json;
 
 namespace {
 
 double dollars(int64_t micros) { return static_cast<double>(micros) / 1e6; }
-
-json obstacles(const std::vector<Reasons::Obstacle>& list) {
-  json out = json::array();
-  for (const Reasons::Obstacle& one : list) {
-    json document = {{"text", one.text}};
-    if (!one.where.empty()) document["where"] = one.where;
-    out.push_back(std::move(document));
-  }
-  return out;
-}
-
-json bundles(const std::vector<cluster::Bundle>& list) {
-  json out = json::array();
-  for (const cluster::Bundle& one : list) out.push_back({{"resources", to_json(one.each)}, {"count", one.count}});
-  return out;
-}
 
 double per_hour(const State& state) {
   double sum = 0;
@@ -43,150 +26,159 @@ double per_hour(const State& state) {
   return sum;
 }
 
-json shortages(const State& state, WallTime now) {
-  json out = json::array();
+std::vector<api::Shortage> shortages(const State& state, WallTime now) {
+  std::vector<api::Shortage> out;
   for (const auto& [key, shortage] : state.shortages) {
     if (now >= shortage.until) continue;
-    out.push_back({{"offering", key},
-                   {"why", to_string(shortage.code)},
-                   {"error", shortage.error},
-                   {"failures", shortage.failures},
-                   {"until", format_time(shortage.until)}});
+    out.push_back({key, std::string(to_string(shortage.code)), shortage.error, shortage.failures, shortage.until});
   }
   return out;
+}
+
+api::NotLaunching held_document(const State& state) {
+  api::NotLaunching document;
+  const Reasons& held = state.held;
+  if (held.against.empty()) return document;
+  document.text = held.wanted;
+  document.time = state.held_time;
+  document.offset = state.held_at;
+  if (!held.wanted.empty()) document.wanted = held.wanted;
+  document.against = obstacles(held.against);
+  document.others = obstacles(held.others);
+  document.changes = changes_of(held);
+  return document;
 }
 
 }  // namespace
 
-void add_reasons(json& document, const Reasons& reasons) {
-  if (!reasons.wanted.empty()) document["wanted"] = reasons.wanted;
-  document["others"] = obstacles(reasons.others);
-  for (const json& one : obstacles(reasons.against)) document["against"].push_back(one);
-  for (const std::string& text : reasons.changes) document["changes"].push_back({{"text", text}});
-}
-
-json autoscaler_document(const State& state, WallTime now) {
-  std::map<std::string, int> coming;
-  for (const auto& [id, node] : state.nodes) {
-    if (node.phase == NodePhase::kRequested || node.phase == NodePhase::kStarting) ++coming[node.type];
-  }
-  json held = json::object();
-  if (!state.held.against.empty()) {
-    held = {{"text", state.held.wanted}, {"time", format_time(state.held_time)}, {"offset", state.held_at}};
-    held["against"] = json::array();
-    held["changes"] = json::array();
-    add_reasons(held, state.held);
-  }
-  return {{"demand", reconcile::demand_words(state, now)},
-          {"launching", coming},
-          {"held", std::move(held)},
-          {"requests", bundles(state.wanted_bundles)},
-          {"shortages", shortages(state, now)},
-          {"cost_per_hour", per_hour(state)},
-          {"cost_so_far", dollars(cluster::cost_so_far(state, now))}};
-}
-
-json audit_document(const State& state, const std::optional<std::vector<NodeId>>& there, WallTime now) {
-  json owned = json::array(), leaked = json::array(), gone = json::array();
-  for (const auto& [id, node] : state.nodes) {
-    const bool listed = there && std::ranges::count(*there, id) > 0;
-    owned.push_back({{"node", id.value},
-                     {"type", node.type},
-                     {"phase", to_string(node.phase)},
-                     {"zone", node.offering.zone},
-                     {"market", to_string(node.offering.market)},
-                     {"price_per_hour", node.offering.price_per_hour},
-                     {"age_s", to_seconds(std::max<Duration>(0s, now - node.requested))},
-                     {"cost", dollars(cluster::cost_of(node, now))},
-                     {"exists", there ? json(listed) : json()}});
-  }
-  for (const NodeId& id : there.value_or(std::vector<NodeId>{})) {
-    if (!state.nodes.contains(id)) leaked.push_back(id.value);
-  }
-  for (const auto& [type, spent] : state.spent) {
-    gone.push_back({{"type", type},
-                    {"nodes", spent.nodes},
-                    {"hours", to_seconds(spent.time) / 3600},
-                    {"cost", dollars(spent.micros)}});
-  }
-  return {{"owned", std::move(owned)},
-          {"leaked", std::move(leaked)},
-          {"complete", there.has_value()},
-          {"strays_removed", state.strays},
-          {"gone", std::move(gone)},
-          {"cost_per_hour", per_hour(state)},
-          {"cost_so_far", dollars(cluster::cost_so_far(state, now))}};
-}
-
-json plan_document(const State& state, const ClusterSpec& next, WallTime now) {
-  const policy::ScalePlan plan = reconcile::plan_with(state, next, now);
-  json out = policy::to_json(plan);
-  out["changes"] = json::array();
-  for (const reconcile::PlannedChange& change : reconcile::plan_changes(state, next)) {
-    out["changes"].push_back(
-        {{"action", change.action}, {"node_type", change.type}, {"count", change.count}, {"why", change.why}});
-  }
-  out["launches"] = json::array();
-  for (const policy::PlannedLaunch& one : plan.launches) {
-    out["launches"].push_back({{"type", one.type},
-                               {"count", one.count},
-                               {"zone", one.zone},
-                               {"market", policy::to_string(one.market)},
-                               {"price_per_hour", one.price_per_hour},
-                               {"estimated", one.estimated},
-                               {"why", one.why}});
-  }
-  out["cluster_cost_per_hour"] = plan.cluster_cost_per_hour;
-  out["cluster"] = next.name;
+std::vector<api::PlannedChange> changes_document(const std::vector<reconcile::PlannedChange>& changes) {
+  std::vector<api::PlannedChange> out;
+  for (const reconcile::PlannedChange& one : changes) out.push_back({one.action, one.type, one.count, one.why});
   return out;
 }
 
-std::optional<json> decision_document(const cluster::Record& record) {
-  json out = {{"offset", record.offset},
-              {"time", format_time(record.time)},
-              {"text", cluster::describe(record.event)},
-              {"against", json::array()},
-              {"changes", json::array()}};
+api::Autoscaler autoscaler_document(const State& state, WallTime now) {
+  api::Autoscaler document;
+  document.demand = reconcile::demand_words(state, now);
+  for (const auto& [id, node] : state.nodes) {
+    if (node.phase == NodePhase::kRequested || node.phase == NodePhase::kStarting) ++document.launching[node.type];
+  }
+  document.held = held_document(state);
+  for (const cluster::Bundle& one : state.wanted_bundles) document.requests.push_back({one.each, one.count});
+  document.shortages = shortages(state, now);
+  document.cost_per_hour = per_hour(state);
+  document.cost_so_far = dollars(cluster::cost_so_far(state, now));
+  return document;
+}
+
+api::Audit audit_document(const State& state, const std::optional<std::vector<NodeId>>& there, WallTime now) {
+  api::Audit document;
+  for (const auto& [id, node] : state.nodes) {
+    api::Machine machine;
+    machine.node = id.value;
+    machine.type = node.type;
+    machine.phase = to_string(node.phase);
+    machine.zone = node.offering.zone;
+    machine.market = to_string(node.offering.market);
+    machine.price_per_hour = node.offering.price_per_hour;
+    machine.age_s = to_seconds(std::max<Duration>(0s, now - node.requested));
+    machine.cost = dollars(cluster::cost_of(node, now));
+    if (there) machine.exists = {std::ranges::count(*there, id) > 0};
+    document.owned.push_back(std::move(machine));
+  }
+  for (const NodeId& id : there.value_or(std::vector<NodeId>{})) {
+    if (!state.nodes.contains(id)) document.leaked.push_back(id.value);
+  }
+  document.complete = there.has_value();
+  document.strays_removed = static_cast<int64_t>(state.strays);
+  for (const auto& [type, spent] : state.spent) {
+    document.gone.push_back({type, spent.nodes, to_seconds(spent.time) / 3600, dollars(spent.micros)});
+  }
+  document.cost_per_hour = per_hour(state);
+  document.cost_so_far = dollars(cluster::cost_so_far(state, now));
+  return document;
+}
+
+api::Plan plan_document(const State& state, const ClusterSpec& next, WallTime now) {
+  const policy::ScalePlan plan = reconcile::plan_with(state, next, now);
+  const nlohmann::json told = policy::to_json(plan);
+  api::Plan document;
+  document.cluster = next.name;
+  document.changes = changes_document(reconcile::plan_changes(state, next));
+  for (const auto& [type, count] : plan.launches_by_type()) document.launch[type] = count;
+  for (const policy::PlannedLaunch& one : plan.launches) {
+    document.launches.push_back({one.type, one.count, one.zone, std::string(policy::to_string(one.market)),
+                                 one.price_per_hour, one.estimated, one.why});
+  }
+  for (const policy::PlannedTermination& one : plan.terminations) document.terminate.push_back({one.id.value, one.why});
+  for (const nlohmann::json& one : told.at("unfulfilled")) document.unfulfilled.push_back(one);
+  document.cost_per_hour = told.at("cost_per_hour").get<double>();
+  document.cluster_cost_per_hour = plan.cluster_cost_per_hour;
+  for (const nlohmann::json& one : told.at("reasons")) document.reasons.push_back(one);
+  return document;
+}
+
+std::optional<api::ScaleDecision> decision_document(const cluster::Record& record) {
+  api::ScaleDecision document;
+  document.offset = record.offset;
+  document.time = record.time;
+  document.text = cluster::describe(record.event);
+  const auto add = [&](const char* kind, const Reasons& reasons) {
+    document.kind = kind;
+    if (!reasons.wanted.empty()) document.wanted = reasons.wanted;
+    document.against = obstacles(reasons.against);
+    document.others = obstacles(reasons.others);
+    document.changes = changes_of(reasons);
+  };
   const auto about = [&](const char* kind, const NodeId& node, const Reasons& reasons) {
-    out["kind"] = kind;
-    out["node"] = node.value;
-    out["subject"] = fmt::format("node {}", node.value);
-    add_reasons(out, reasons);
+    add(kind, reasons);
+    document.node = node.value;
+    document.subject = fmt::format("node {}", node.value);
   };
   if (const auto* requested = std::get_if<cluster::NodeRequested>(&record.event)) {
     about("launch", requested->node, requested->reasons);
-    out["node_type"] = requested->type;
+    document.node_type = requested->type;
   } else if (const auto* draining = std::get_if<cluster::NodeDraining>(&record.event)) {
     about("drain", draining->node, draining->reasons);
   } else if (const auto* removing = std::get_if<cluster::NodeRemoving>(&record.event)) {
     about("remove", removing->node, removing->reasons);
   } else if (const auto* held = std::get_if<cluster::ScaleHeld>(&record.event)) {
-    out["kind"] = "hold";
-    out["subject"] = "the autoscaler";
-    add_reasons(out, held->reasons);
+    add("hold", held->reasons);
+    document.subject = "the autoscaler";
   } else {
     return std::nullopt;
   }
-  return out;
+  return document;
 }
 
-std::optional<json> why_from_records(const NodeId& node, const std::vector<cluster::Record>& records) {
-  std::optional<json> last;
-  json history = json::array();
+std::optional<api::Why> why_from_records(const NodeId& node, const std::vector<cluster::Record>& records) {
+  std::optional<api::ScaleDecision> last;
+  std::vector<api::Change> history;
   bool gone = false;
   for (const cluster::Record& record : records) {
     if (cluster::node_of(record.event) != node) continue;
-    history.push_back({{"text", cluster::describe(record.event)}, {"when", format_time(record.time)}});
+    history.push_back({cluster::describe(record.event), record.time});
     gone = std::holds_alternative<cluster::NodeGone>(record.event);
-    if (std::optional<json> decision = decision_document(record)) last = std::move(decision);
+    if (std::optional<api::ScaleDecision> decision = decision_document(record)) last = std::move(decision);
   }
   if (!last) return std::nullopt;
-  json out = *last;
-  out["phase"] = gone ? "gone" : "";
-  out["state"] = (*last)["text"];
-  out["decision"] = {{"offset", (*last)["offset"]}, {"time", (*last)["time"]}, {"text", (*last)["text"]}};
-  out["history"] = std::move(history);
-  return out;
+  api::Why document;
+  document.subject = last->subject;
+  document.phase = gone ? "gone" : "";
+  document.wanted = last->wanted.value_or("");
+  document.state = last->text;
+  document.decision = {last->offset, last->time, last->text};
+  document.against = last->against;
+  document.others = last->others;
+  document.changes = last->changes;
+  document.history = std::move(history);
+  document.offset = last->offset;
+  document.time = last->time;
+  document.text = last->text;
+  document.kind = last->kind;
+  document.node = last->node;
+  document.node_type = last->node_type;
+  return document;
 }
 
 }  // namespace rubato::head

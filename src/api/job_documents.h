@@ -1,0 +1,159 @@
+// Documents of jobs.
+#pragma once
+
+#include "api/event_documents.h"
+#include "api/reasons.h"
+
+namespace rubato::api {
+
+struct MissingOfRank {
+  static constexpr const char* kName = "MissingOfRank";
+  int64_t rank = 0;
+  uint64_t lines = 0;
+  uint64_t bytes = 0;
+};
+template <class Io>
+void fields(Io& io, MissingOfRank& d) {
+  io("rank", d.rank, "");
+  io("lines", d.lines, "");
+  io("bytes", d.bytes, "");
+}
+
+struct MissingLines {
+  static constexpr const char* kName = "MissingLines";
+  uint64_t lines = 0;
+  uint64_t bytes = 0;
+  std::vector<MissingOfRank> ranks;
+};
+template <class Io>
+void fields(Io& io, MissingLines& d) {
+  io("lines", d.lines, "log lines that a node with a full disk could not keep");
+  io("bytes", d.bytes, "");
+  io("ranks", d.ranks, "");
+}
+
+struct JobSummary {
+  static constexpr const char* kName = "JobSummary";
+  std::string id;
+  std::string name;
+  std::string phase;
+  std::string owner;
+  int64_t priority = 0;
+  int64_t workers = 0;
+  int64_t workers_min = 0;
+  int64_t workers_max = 0;
+  uint64_t generation = 0;
+  int64_t restarts_used = 0;
+  int64_t max_restarts = 0;
+  std::string reason;
+  std::optional<WallTime> submitted, started, ended;
+  std::optional<int64_t> queue_place;
+  std::optional<MissingLines> missing_lines;
+};
+template <class Io>
+void fields(Io& io, JobSummary& d) {
+  io("id", d.id, "");
+  io("name", d.name, "");
+  io("phase", d.phase, "",
+     {"queued", "starting", "running", "restarting", "stopping", "succeeded", "failed", "stopped"});
+  io("owner", d.owner, "");
+  io("priority", d.priority, "");
+  io("workers", d.workers, "now");
+  io("workers_min", d.workers_min, "");
+  io("workers_max", d.workers_max, "");
+  io("generation", d.generation, "");
+  io("restarts_used", d.restarts_used, "");
+  io("max_restarts", d.max_restarts, "");
+  io("reason", d.reason, "of its phase, for people");
+  io("submitted", d.submitted, "");
+  io("started", d.started, "");
+  io("ended", d.ended, "");
+  io("queue_place", d.queue_place, "of a queued one in a list, from 1");
+  io("missing_lines", d.missing_lines, "");
+}
+
+struct Jobs {
+  static constexpr const char* kName = "Jobs";
+  std::vector<JobSummary> jobs;
+};
+template <class Io>
+void fields(Io& io, Jobs& d) {
+  io("jobs", d.jobs, "those with workers, then the queue in its order, then the ended ones that were asked for");
+}
+
+struct Member {
+  static constexpr const char* kName = "Member";
+  std::string node;
+  Nullable<int64_t> rank_first;
+  int64_t workers = 0;
+  std::string state;
+};
+template <class Io>
+void fields(Io& io, Member& d) {
+  io("node", d.node, "");
+  io("rank_first", d.rank_first, "null: its workers are leaving");
+  io("workers", d.workers, "");
+  io("state", d.state, "", {"gathering", "running", "done", "failed", "leaving"});
+}
+
+struct Output {
+  static constexpr const char* kName = "Output";
+  std::string node;
+  std::string state;
+  uint64_t files = 0;
+  uint64_t bytes = 0;
+  std::optional<std::string> reason;
+};
+template <class Io>
+void fields(Io& io, Output& d) {
+  io("node", d.node, "one with a disk of its own");
+  io("state", d.state, "", {"held", "kept", "missing"});
+  io("files", d.files, "");
+  io("bytes", d.bytes, "");
+  io("reason", d.reason, "");
+}
+
+struct Job : JobSummary {
+  static constexpr const char* kName = "Job";
+  JobSpec spec;
+  std::vector<Member> members;
+  std::optional<std::string> master;
+  std::optional<std::string> rerun_of;
+  std::vector<Json> failures;
+  std::vector<Output> outputs;
+  std::optional<std::string> exit;
+  std::optional<std::string> cause;
+  std::optional<QueuePlace> queue;
+  std::optional<Reasons> never_fits;
+  std::optional<std::vector<Event>> events;
+};
+template <class Io>
+void fields(Io& io, Job& d) {
+  fields(io, static_cast<JobSummary&>(d));
+  io("spec", d.spec, "");
+  io("members", d.members, "nodes with workers of it");
+  io("master", d.master, "host:port, while it runs");
+  io("rerun_of", d.rerun_of, "");
+  io("failures", d.failures, "of the last round: rank, host, exit code or signal, message");
+  io("outputs", d.outputs, "");
+  io("exit", d.exit, "how it ended, for people");
+  io("cause", d.cause, "how it ended");
+  io("queue", d.queue, "");
+  io("never_fits", d.never_fits, "in the answer to a submission: no cluster of this file could hold it");
+  io("events", d.events, "the last ones, of GET");
+}
+
+struct PackageProgress {
+  static constexpr const char* kName = "PackageProgress";
+  uint64_t have_bytes = 0;
+  std::optional<bool> present;
+  std::optional<bool> complete;
+};
+template <class Io>
+void fields(Io& io, PackageProgress& d) {
+  io("have_bytes", d.have_bytes, "");
+  io("present", d.present, "of GET: all of it is here");
+  io("complete", d.complete, "of PUT: all of it is here");
+}
+
+}  // namespace rubato::api
