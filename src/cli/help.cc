@@ -118,7 +118,7 @@ std::string group_help(const std::string& group, bool colour) {
   std::string commands;
   for (const Command* command : all_commands()) {
     if (command->name.starts_with(group + " "))
-      commands += two_columns(command->name, std::string(command->summary), 16, paint);
+      commands += two_columns(command->name, std::string(command->summary), 18, paint);
   }
   if (commands.empty()) return "";
   return fmt::format("{}\n  rubato {} COMMAND [flags]\n\n{}\n{}\n{}", paint.heading("Usage"), group,
