@@ -23,6 +23,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "core/error.h"
 #include "core/time.h"
 #include "core/timestamp.h"
 #include "model/job_spec.h"
@@ -110,6 +111,80 @@ Json to_json(const T& value) {
   } else {
     return value;
   }
+}
+
+// What is done to each text that is read, if anything is: a head is not trusted with a terminal.
+using EditText = std::string (*)(std::string_view text);
+
+template <class T>
+void read_json(const Json& json, T& value, EditText edit);
+
+// Reads without trust: what is absent or of another kind keeps its default, what is not known is passed over.
+class JsonReader {
+ public:
+  JsonReader(const Json& in, EditText edit) : in_(in), edit_(edit) {}
+  template <class T>
+  void operator()(const char* name, T& value, const char*, Values = {}) {
+    const auto found = in_.find(name);
+    if (found != in_.end()) read_json(*found, value, edit_);
+  }
+
+ private:
+  const Json& in_;
+  const EditText edit_;
+};
+
+inline Resources read_resources(const Json& json) {
+  try {
+    return resources_from_json(json);
+  } catch (const Error&) {
+    return {};  // from a newer head, perhaps: shown as nothing rather than not at all
+  }
+}
+
+template <class T>
+void read_json(const Json& json, T& value, EditText edit) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    if (!json.is_string()) return;
+    value = json.get<std::string>();
+    if (edit) value = edit(value);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    if (json.is_boolean()) value = json.get<bool>();
+  } else if constexpr (std::is_integral_v<T>) {
+    if (json.is_number_integer()) value = json.get<T>();
+  } else if constexpr (std::is_floating_point_v<T>) {
+    if (json.is_number()) value = json.get<T>();
+  } else if constexpr (std::is_same_v<T, WallTime>) {
+    if (json.is_string()) value = parse_time(json.get<std::string>()).value_or(value);
+  } else if constexpr (std::is_same_v<T, Resources>) {
+    value = read_resources(json);
+  } else if constexpr (std::is_same_v<T, Json>) {
+    value = json;
+  } else if constexpr (NullableOf<T>::value) {
+    if (!json.is_null()) read_json(json, value.value.emplace(), edit);
+  } else if constexpr (OptionalOf<T>::value) {
+    read_json(json, value.emplace(), edit);
+  } else if constexpr (VectorOf<T>::value) {
+    if (!json.is_array()) return;
+    for (const Json& item : json) {
+      if (!IsDocument<typename VectorOf<T>::Inner> || item.is_object()) read_json(item, value.emplace_back(), edit);
+    }
+  } else if constexpr (MapOf<T>::value) {
+    if (!json.is_object()) return;
+    for (const auto& [key, item] : json.items()) read_json(item, value[edit ? edit(key) : key], edit);
+  } else {
+    static_assert(IsDocument<T>);
+    if (!json.is_object()) return;
+    JsonReader io(json, edit);
+    fields(io, value);
+  }
+}
+
+template <class T>
+T from_json(const Json& json, EditText edit = nullptr) {
+  T value{};
+  read_json(json, value, edit);
+  return value;
 }
 
 }  // namespace rubato::api

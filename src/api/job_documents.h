@@ -115,7 +115,7 @@ void fields(Io& io, Output& d) {
 
 struct Job : JobSummary {
   static constexpr const char* kName = "Job";
-  JobSpec spec;
+  Json spec;
   std::vector<Member> members;
   std::optional<std::string> master;
   std::optional<std::string> rerun_of;
@@ -130,7 +130,7 @@ struct Job : JobSummary {
 template <class Io>
 void fields(Io& io, Job& d) {
   fields(io, static_cast<JobSummary&>(d));
-  io("spec", d.spec, "");
+  io("spec", d.spec, "what was submitted, as a submission takes it");
   io("members", d.members, "nodes with workers of it");
   io("master", d.master, "host:port, while it runs");
   io("rerun_of", d.rerun_of, "");

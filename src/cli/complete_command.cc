@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "api/cluster_documents.h"
 #include "cli/document.h"
 #include "cli/remote_place.h"
 #include "cli/session.h"
@@ -15,12 +16,9 @@ using nlohmann::json;
 constexpr Duration kAnswerMax = 1s;  // a person has pressed Tab
 constexpr size_t kNamesMax = 500;
 
-void add(std::set<std::string>& names, const json& list, const char* key) {
-  for (const json& one : list) {
-    // Names go into a shell's list of words.
-    const std::string name = raw_in(one, key);
-    if (!name.empty() && name.find_first_of(" \t\n'\"\\$`*?[]") == std::string::npos) names.insert(name);
-  }
+// Names go into a shell's list of words.
+void add(std::set<std::string>& names, const std::string& name) {
+  if (!name.empty() && name.find_first_of(" \t\n'\"\\$`*?[]") == std::string::npos) names.insert(name);
 }
 
 json ask(Api& api, std::string target) {
@@ -45,13 +43,13 @@ std::set<std::string> names_of(const std::string& what, const ParsedCommand& par
   const Session session = open_reading_session(parsed, shell);
   if (!session.past && !is_at_hand(session.place)) return names;
   if (what == "jobs" || what == "subjects") {
-    const json reply = ask(*session.api, "jobs?all=1");
-    add(names, list_in(reply, "jobs"), "id");
-    add(names, list_in(reply, "jobs"), "name");
+    for (const api::JobSummary& job : read_document<api::Jobs>(ask(*session.api, "jobs?all=1")).jobs) {
+      add(names, job.id);
+      add(names, job.name);
+    }
   }
   if ((what == "nodes" || what == "subjects") && !session.past) {
-    const json reply = ask(*session.api, "nodes");
-    add(names, list_in(reply, "nodes"), "id");
+    for (const api::Node& node : read_document<api::Nodes>(ask(*session.api, "nodes")).nodes) add(names, node.id);
   }
   return names;
 }

@@ -1,6 +1,7 @@
 #include "cli/document.h"
 
 #include "cli/layout.h"
+#include "core/text.h"
 #include "core/timestamp.h"
 
 namespace rubato::cli {
@@ -13,6 +14,15 @@ const nlohmann::json* member(const nlohmann::json& object, const char* key) {
 }
 
 }  // namespace
+
+std::string one_line(std::string_view text) {
+  if (text.find('\n') == std::string_view::npos) return clean(text);
+  std::vector<std::string> lines;
+  for (const std::string_view line : split(text, '\n')) {
+    if (!trim(line).empty()) lines.push_back(clean(trim(line)));
+  }
+  return join(lines, " | ");
+}
 
 std::string raw_in(const nlohmann::json& object, const char* key) {
   const nlohmann::json* found = member(object, key);

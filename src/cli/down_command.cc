@@ -5,6 +5,7 @@
 #include <csignal>
 #include <map>
 
+#include "api/cluster_documents.h"
 #include "cli/cluster_commands.h"
 #include "cli/cluster_target.h"
 #include "cli/cluster_tools.h"
@@ -98,16 +99,15 @@ class Downer {
   // The head stays, and with it its journal: it is told to want none, or no more than it must have.
   int end_workers() {
     const bool keep = parsed_.has("keep-min-workers");
-    const json status = get(*api_, "status");
+    const auto status = read_document<api::Status>(get(*api_, "status"));
     std::vector<std::string> ends;
     std::map<std::string, int64_t> kept;
     const ClusterText text = read_cluster_text(tools_->files(), place_.folder + "/cluster.yaml");
-    for (const json& node : list_in(status, "nodes")) {
-      const std::string type = raw_in(node, "type");
-      const auto found = text.file.types.find(type);
+    for (const api::Node& node : status.nodes) {
+      const auto found = text.file.types.find(node.type);
       const int64_t least = keep && found != text.file.types.end() ? found->second.min_workers : 0;
-      if (node.value("head", false) || kept[type]++ < least) continue;
-      ends.push_back(raw_in(node, "id"));
+      if (node.head || kept[node.type]++ < least) continue;
+      ends.push_back(node.id);
     }
     if (ends.empty()) {
       shell_.err(fmt::format("'{}' has no workers to end\n", place_.name));
@@ -128,11 +128,9 @@ class Downer {
       api_->call(request);
     }
     const auto left = [&] {
-      const json now = get(*api_, "status");
-      for (const json& node : list_in(now, "nodes")) {
-        if (std::find(ends.begin(), ends.end(), raw_in(node, "id")) != ends.end()) return true;
-      }
-      return false;
+      const auto now = read_document<api::Status>(get(*api_, "status"));
+      return std::ranges::any_of(now.nodes,
+                                 [&](const api::Node& node) { return std::ranges::count(ends, node.id) > 0; });
     };
     if (!wait_until_gone(left, timeout_, "ending workers")) {
       throw Error(ErrorCode::kFailed, fmt::format("some workers have not ended after {}", format_duration(timeout_)),
@@ -214,8 +212,8 @@ class Downer {
     std::string jobs;
     if (head) {
       try {
-        const json totals = object_in(get(*api_, "status"), "totals");
-        const int64_t count = int_in(totals, "running") + int_in(totals, "queued");
+        const api::Totals totals = read_document<api::Status>(get(*api_, "status")).totals;
+        const int64_t count = totals.running + static_cast<int64_t>(totals.queued);
         if (count > 0) jobs = fmt::format(", {} unfinished job{}", count, count == 1 ? "" : "s");
       } catch (const Error&) {
         jobs = ", whatever its jobs are (the head does not answer)";

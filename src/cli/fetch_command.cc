@@ -48,8 +48,9 @@ int fetch_command(const ParsedCommand& parsed, const Shell& shell) {
     return kInterruptedExit;
   }
   job = std::move(*complete);
-  if (const std::vector<std::string> held = outputs_in(job, "held"); !held.empty()) {
-    const std::string name = text_in(job, "name"), nodes = join(held, ", ");
+  const auto ended = read_document<api::Job>(job);
+  if (const std::vector<std::string> held = outputs_in(ended, "held"); !held.empty()) {
+    const std::string name = ended.name, nodes = join(held, ", ");
     shell.err(
         session.past
             ? fmt::format("warning: what {} wrote on {} had not come when the cluster went down\n", name, nodes)
@@ -70,7 +71,7 @@ int fetch_command(const ParsedCommand& parsed, const Shell& shell) {
   }
   untar.finish();
   line.clear();
-  shell.err(missing_outputs_text(job));
+  shell.err(missing_outputs_text(ended));
   if (files.exists(target + "/" + archive::kOthers)) {
     shell.err(
         fmt::format("warning: several machines wrote the same files; those of the lowest rank count, the others "
@@ -81,11 +82,10 @@ int fetch_command(const ParsedCommand& parsed, const Shell& shell) {
     shell.out(json_text({{"job", id},
                          {"folder", target},
                          {"bytes", untar.bytes()},
-                         {"held", outputs_in(job, "held")},
-                         {"missing", outputs_in(job, "missing")}}));
+                         {"held", outputs_in(ended, "held")},
+                         {"missing", outputs_in(ended, "missing")}}));
   } else {
-    shell.err(fmt::format("the output of {} ({}) is in {}\n", text_in(job, "name"), archive::human_bytes(untar.bytes()),
-                          typed));
+    shell.err(fmt::format("the output of {} ({}) is in {}\n", ended.name, archive::human_bytes(untar.bytes()), typed));
   }
   return 0;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "api/cluster_documents.h"
 #include "cli/document.h"
 #include "cli/logs.h"
 #include "cli/render_jobs.h"
@@ -18,7 +19,7 @@ using nlohmann::json;
 
 std::string job_path(const std::string& reference) { return "jobs/" + url_part(reference); }
 
-std::string named(const json& job) { return fmt::format("{} ({})", text_in(job, "name"), text_in(job, "id")); }
+std::string named(const api::Job& job) { return fmt::format("{} ({})", job.name, job.id); }
 
 LogQuery log_query(const ParsedCommand& parsed, const Shell& shell) {
   LogQuery query;
@@ -32,15 +33,15 @@ LogQuery log_query(const ParsedCommand& parsed, const Shell& shell) {
 }
 
 // Ranks count from 0: a job of at most four workers never has a rank 4.
-void check_rank(const LogQuery& query, const json& job) {
-  const int64_t most = int_in(job, "workers_max");
+void check_rank(const LogQuery& query, const api::Job& job) {
+  const int64_t most = job.workers_max;
   if (!query.rank || most == 0 || *query.rank < most) return;
   throw Error(ErrorCode::kNotFound, fmt::format("{} has no rank {}", named(job), *query.rank), "",
               most == 1 ? "its only rank is 0" : fmt::format("its ranks are 0 to {}", most - 1));
 }
 
 // An empty answer is told from a lost one.
-std::string nothing_printed(const LogQuery& query, const json& job) {
+std::string nothing_printed(const LogQuery& query, const api::Job& job) {
   const std::string who = query.rank ? fmt::format("rank {} of {}", *query.rank, named(job)) : named(job);
   const bool filtered = query.since || (query.tail && *query.tail == 0);
   return fmt::format("note: {} has printed nothing{}{}\n", who, has_ended(job) ? "" : " yet",
@@ -49,13 +50,13 @@ std::string nothing_printed(const LogQuery& query, const json& job) {
 
 bool is_node(const Session& session, const std::string& name) {
   if (session.past) return false;
-  const json reply = get(*session.api, "nodes");
-  return std::ranges::any_of(list_in(reply, "nodes"), [&](const json& one) { return raw_in(one, "id") == name; });
+  const auto reply = read_document<api::Nodes>(get(*session.api, "nodes"));
+  return std::ranges::any_of(reply.nodes, [&](const api::Node& one) { return one.id == name; });
 }
 
-json job_with_log(const Session& session, const std::string& reference) {
+api::Job job_with_log(const Session& session, const std::string& reference) {
   try {
-    return get(*session.api, job_path(reference));
+    return read_document<api::Job>(get(*session.api, job_path(reference)));
   } catch (const Error& error) {
     if (error.code != ErrorCode::kNotFound || !is_node(session, reference)) throw;
   }
@@ -76,12 +77,12 @@ int jobs_command(const ParsedCommand& parsed, const Shell& shell) {
   const Session session = open_reading_session(parsed, shell);
   // Of a cluster that is down, nothing else is left.
   const json reply = get(*session.api, parsed.has("all") || session.past ? "jobs?all=1" : "jobs");
-  const json& jobs = list_in(reply, "jobs");
   if (parsed.has("json")) {
     shell.out(json_text(reply));
-  } else {
-    (jobs.empty() ? shell.err : shell.out)(jobs_text(jobs, look_of(shell)));
+    return 0;
   }
+  const std::vector<api::JobSummary> jobs = read_document<api::Jobs>(reply).jobs;
+  (jobs.empty() ? shell.err : shell.out)(jobs_text(jobs, look_of(shell)));
   return 0;
 }
 
@@ -89,7 +90,7 @@ int job_show_command(const ParsedCommand& parsed, const Shell& shell) {
   const std::string reference = require_word(parsed, 0, "the job", "rubato job show ID");
   const Session session = open_reading_session(parsed, shell);
   const json job = get(*session.api, job_path(reference));
-  shell.out(parsed.has("json") ? json_text(job) : job_text(job, look_of(shell)));
+  shell.out(parsed.has("json") ? json_text(job) : job_text(read_document<api::Job>(job), look_of(shell)));
   return 0;
 }
 
@@ -98,9 +99,9 @@ int logs_command(const ParsedCommand& parsed, const Shell& shell) {
   const std::string reference = require_word(parsed, 0, "the job", "rubato logs ID [-f]");
   LogQuery query = log_query(parsed, shell);
   const Session session = open_reading_session(parsed, shell);
-  const json job = job_with_log(session, reference);
+  const api::Job job = job_with_log(session, reference);
   // The name of a job may mean another one later.
-  query.job = raw_in(job, "id");
+  query.job = job.id;
   check_rank(query, job);
   if (query.follow) return follow_job(session, shell, query);
   bool any = false;
@@ -127,7 +128,7 @@ int stop_command(const ParsedCommand& parsed, const Shell& shell) {
       code = std::max(code, exit_code(error));
       continue;
     }
-    const json& job = stopped.back();
+    const auto job = read_document<api::Job>(stopped.back());
     shell.err(fmt::format("{} {}\n", named(job), has_ended(job) ? "has ended" : "is stopping"));
   }
   if (parsed.has("wait")) {
@@ -136,7 +137,7 @@ int stop_command(const ParsedCommand& parsed, const Shell& shell) {
       const auto ended = wait_for_end(*session.api, raw_in(job, "id"));
       if (!ended) return kInterruptedExit;
       job = *ended;
-      shell.err(end_text(job, {}));
+      shell.err(end_text(read_document<api::Job>(job), {}));
     }
   }
   if (parsed.has("json")) shell.out(json_text(json{{"jobs", stopped}}));
@@ -146,9 +147,10 @@ int stop_command(const ParsedCommand& parsed, const Shell& shell) {
 int rerun_command(const ParsedCommand& parsed, const Shell& shell) {
   const std::string reference = require_word(parsed, 0, "the job", "rubato rerun ID");
   const Session session = open_session(parsed, shell);
-  const json job = post(*session.api, job_path(reference) + "/rerun");
-  shell.out(parsed.has("json") ? json_text(job) : raw_in(job, "id") + "\n");
-  shell.err(fmt::format("submitted {} again\n", named(job)) + next_commands(raw_in(job, "id"), session.cluster_flag));
+  const json reply = post(*session.api, job_path(reference) + "/rerun");
+  const auto job = read_document<api::Job>(reply);
+  shell.out(parsed.has("json") ? json_text(reply) : job.id + "\n");
+  shell.err(fmt::format("submitted {} again\n", named(job)) + next_commands(job.id, session.cluster_flag));
   return 0;
 }
 

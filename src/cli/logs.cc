@@ -118,8 +118,9 @@ int follow_job(const Session& session, const Shell& shell, const LogQuery& query
     shell.err("\ndetached; the job goes on\n" + next_commands(query.job, session.cluster_flag));
     return kInterruptedExit;
   }
-  shell.err(missing_outputs_text(*job) + end_text(*job, {}));
-  return raw_in(*job, "phase") == "succeeded" ? 0 : 1;
+  const auto ended = read_document<api::Job>(*job);
+  shell.err(missing_outputs_text(ended) + end_text(ended, {}));
+  return ended.phase == "succeeded" ? 0 : 1;
 }
 
 std::optional<json> wait_for_end(Api& api, const std::string& job) {
@@ -129,7 +130,7 @@ std::optional<json> wait_for_end(Api& api, const std::string& job) {
     request.target = "jobs/" + url_part(job);
     request.patience = kHeadPatience;
     json detail = api.call(request);
-    if (has_ended(detail)) return detail;
+    if (has_ended(read_document<api::Job>(detail))) return detail;
     if (!api.pause(between)) return std::nullopt;
     between = std::min(between * 2, kPollMost);
   }
@@ -138,8 +139,8 @@ std::optional<json> wait_for_end(Api& api, const std::string& job) {
 std::optional<json> wait_for_outputs(Api& api, const Shell& shell, json job) {
   Duration between = kPollFirst;
   std::vector<std::string> told;
-  while (has_ended(job)) {
-    std::vector<std::string> held = outputs_in(job, "held");
+  for (auto read = read_document<api::Job>(job); has_ended(read); read = read_document<api::Job>(job)) {
+    std::vector<std::string> held = outputs_in(read, "held");
     if (held.empty()) break;
     // Most of the time it is a moment, and not worth a word.
     if (between > kOutputWords && held != told) {
@@ -149,7 +150,7 @@ std::optional<json> wait_for_outputs(Api& api, const Shell& shell, json job) {
     if (!api.pause(between)) return std::nullopt;
     between = std::min(between * 2, kPollMost);
     ApiRequest request;
-    request.target = "jobs/" + url_part(raw_in(job, "id"));
+    request.target = "jobs/" + url_part(read.id);
     request.patience = kHeadPatience;
     job = api.call(request);
   }

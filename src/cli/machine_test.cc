@@ -509,34 +509,50 @@ TEST(ClusterText, ShellsAreChosenOnTheCommandLineToo) {
   EXPECT_FALSE(with_overrides(text, parsed).file.commands.login_shells);
 }
 
-json node(const char* id, const char* phase, const char* step, const char* detail) {
-  return {{"id", id}, {"phase", phase}, {"step", step}, {"detail", detail}, {"since", "2026-11-15T04:00:00Z"}};
+api::Node node(const char* id, const char* phase, const char* step, const char* detail) {
+  api::Node node;
+  node.id = id;
+  node.phase = phase;
+  node.step = step;
+  node.detail = detail;
+  return node;
+}
+
+api::Status status_of(std::vector<api::Node> nodes) {
+  api::Status status;
+  status.nodes = std::move(nodes);
+  return status;
+}
+
+api::Event node_failed(const char* node, const char* error) {
+  api::Event event;
+  event.type = "node-failed";
+  event.node = node;
+  event.data = {{"error", error}};
+  return event;
 }
 
 TEST(UpProgress, TellsEachStepOnceAndStopsWhenAllHaveAnswered) {
   UpProgress progress(2);
-  progress.look({{"nodes", json::array()}}, json(), false, {});
-  const json first = {
-      {"nodes", {node("head", "up", "", ""), node("worker-1", "requested", "setup", "`pip install x`")}}};
-  EXPECT_EQ(progress.look(first, json(), true, {}), "  worker-1      4/6 setup: `pip install x`\n");
-  EXPECT_EQ(progress.look(first, json(), true, {}), "");
+  progress.take({}, {}, false, {});
+  const api::Status first =
+      status_of({node("head", "up", "", ""), node("worker-1", "requested", "setup", "`pip install x`")});
+  EXPECT_EQ(progress.take(first, {}, true, {}), "  worker-1      4/6 setup: `pip install x`\n");
+  EXPECT_EQ(progress.take(first, {}, true, {}), "");
   EXPECT_FALSE(progress.done());
-  const json failed = {
-      {"events", {{{"type", "node-failed"}, {"node", "worker-1"}, {"data", {{"error", "exit code 3\n    boom"}}}}}}};
-  EXPECT_EQ(progress.look(first, failed, true, {}), "  worker-1 failed: exit code 3\n    boom\n");
+  EXPECT_EQ(progress.take(first, {node_failed("worker-1", "exit code 3\n    boom")}, true, {}),
+            "  worker-1 failed: exit code 3\n    boom\n");
   EXPECT_TRUE(progress.given_up());
   EXPECT_EQ(progress.failed_node(), "worker-1");
-  const json up = {{"nodes", {node("head", "up", "", ""), node("worker-2", "up", "", "")}}};
-  progress.look(up, json(), false, {});
+  progress.take(status_of({node("head", "up", "", ""), node("worker-2", "up", "", "")}), {}, false, {});
   EXPECT_TRUE(progress.done());
 }
 
 TEST(UpProgress, AFailureOfWhatWasBegunBeforeIsNotThisOnes) {
   UpProgress progress(1);
-  const json before = {{"nodes", {node("worker-1", "requested", "setup", "")}}};
-  progress.look(before, json(), false, {});
-  const json failed = {{"events", {{{"type", "node-failed"}, {"node", "worker-1"}, {"data", {{"error", "old"}}}}}}};
-  EXPECT_NE(progress.look(before, failed, false, {}), "");
+  const api::Status before = status_of({node("worker-1", "requested", "setup", "")});
+  progress.take(before, {}, false, {});
+  EXPECT_NE(progress.take(before, {node_failed("worker-1", "old")}, false, {}), "");
   EXPECT_FALSE(progress.given_up());
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "cli/document.h"
 #include "cli/render_plan.h"
 #include "cli/render_scale.h"
 #include "cli/session.h"
@@ -53,7 +54,8 @@ int plan_file(const std::string& path, const ParsedCommand& parsed, const Shell&
   } else {
     plan = api::to_json(head::plan_document(cluster::State{}, spec, shell.now()));
   }
-  shell.out(parsed.has("json") ? json_text(plan) : file_plan_text(plan, open, look_of(shell)));
+  shell.out(parsed.has("json") ? json_text(plan)
+                               : file_plan_text(read_document<api::Plan>(plan), open, look_of(shell)));
   return 0;
 }
 

@@ -145,7 +145,7 @@ class RemoteUpper {
     plan["head"] = target_.host;
     shell_.out(parsed_.has("json") ? json_text(plan)
                                    : fmt::format("would start the head of '{}' on {}\n", place_.name, target_.host) +
-                                         plan_text(plan, {}));
+                                         plan_text(read_document<api::Configured>(plan).changes, {}));
   }
 
   // A machine that was just made needs a while until its sshd answers.

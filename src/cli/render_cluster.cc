@@ -2,28 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
-#include "cli/document.h"
 #include "cli/render_events.h"
 #include "cli/render_jobs.h"
 #include "cli/render_scale.h"
-#include "core/error.h"
 #include "core/text.h"
 #include "model/resources.h"
 
 namespace rubato::cli {
 namespace {
-
-using nlohmann::json;
-
-Resources amounts(const json& object) {
-  try {
-    return resources_from_json(object);
-  } catch (const Error&) {
-    return {};  // from a newer head, perhaps: shown as nothing rather than not at all
-  }
-}
 
 std::string amount_text(std::string_view name, int64_t amount) {
   if (name == kMemory) return format_bytes(amount);
@@ -33,23 +22,24 @@ std::string amount_text(std::string_view name, int64_t amount) {
   return amount == 0 ? "0" : text.substr(0, text.find(' '));
 }
 
-std::string age_in(const json& object, const Look& look) {
-  if (const auto since = time_in(object, "since")) return age_text(look.now - *since);
-  return object.contains("age_s") ? age_text(seconds(number_in(object, "age_s"))) : "-";
+std::string age_of(const api::Node& node, const Look& look) {
+  return node.since == WallTime{} ? "-" : age_text(look.now - node.since);
 }
 
-std::string job_ids(const json& node) {
-  std::vector<std::string> ids;
-  for (const json& id : list_in(node, "jobs")) {
-    if (id.is_string()) ids.push_back(clean(id.get<std::string>()));
-  }
-  return ids.empty() ? "-" : join(ids, " ");
+std::string job_ids(const api::Node& node) { return node.jobs.empty() ? "-" : join(node.jobs, " "); }
+
+// Only what is worth a look: a head that nobody would restart, or that was.
+std::string restarts_text(const std::optional<api::Supervisor>& supervisor) {
+  if (!supervisor) return "";
+  if (supervisor->kind == "none") return ", not supervised";
+  if (supervisor->restarts == 0) return "";
+  return fmt::format(", restarted {} time{}, last after {}", supervisor->restarts, supervisor->restarts == 1 ? "" : "s",
+                     supervisor->last_end);
 }
 
 }  // namespace
 
-std::string usage_text(const json& used_json, const json& resources_json) {
-  const Resources used = amounts(used_json), all = amounts(resources_json);
+std::string usage_text(const Resources& used, const Resources& all) {
   std::vector<std::string> names{std::string(kCpu), std::string(kGpu), std::string(kMemory)};
   for (const auto& [name, amount] : all.amounts()) {
     if (name != kCpu && name != kGpu && name != kMemory) names.push_back(name);
@@ -62,127 +52,103 @@ std::string usage_text(const json& used_json, const json& resources_json) {
   return parts.empty() ? "-" : join(parts, ", ");
 }
 
-Table nodes_table(const json& nodes, const Look& look) {
+Table nodes_table(const std::vector<api::Node>& nodes, const Look& look) {
   Table table({"NODE", "TYPE", "PHASE", "AGE", "USED", "JOBS", "WHY"});
-  for (const json& node : nodes) {
-    const std::string phase = text_in(node, "phase");
-    table.add({{text_in(node, "id"), Hue::kCyan},
-               {text_in(node, "type")},
-               {phase, phase_hue(phase)},
-               {age_in(node, look)},
-               {usage_text(object_in(node, "used"), object_in(node, "resources"))},
+  for (const api::Node& node : nodes) {
+    table.add({{node.id, Hue::kCyan},
+               {node.type},
+               {node.phase, phase_hue(node.phase)},
+               {age_of(node, look)},
+               {usage_text(node.used, node.resources)},
                {job_ids(node)},
-               {text_in(node, "why")}});
+               {node.why}});
   }
   return table;
 }
 
-std::string node_text(const json& node, const Look& look) {
-  const std::string phase = text_in(node, "phase");
-  std::string out = fmt::format("{}  {} for {}\n", paint(text_in(node, "id"), Hue::kBold, look.colour),
-                                paint(phase, phase_hue(phase), look.colour), age_in(node, look));
+std::string node_text(const api::Node& node, const Look& look) {
+  std::string out = fmt::format("{}  {} for {}\n", paint(node.id, Hue::kBold, look.colour),
+                                paint(node.phase, phase_hue(node.phase), look.colour), age_of(node, look));
   const auto fact = [&](std::string_view name, const std::string& value) {
     if (!value.empty()) out += fmt::format("  {}  {}\n", paint(pad(name, 9), Hue::kDim, look.colour), value);
   };
-  fact("why", text_in(node, "why"));
-  fact("type", text_in(node, "type"));
-  fact("address", text_in(node, "address"));
-  fact("host", text_in(node, "host"));
-  if (int_in(node, "pid") > 0) fact("pid", fmt::format("{}", int_in(node, "pid")));
-  fact("used", usage_text(object_in(node, "used"), object_in(node, "resources")));
+  fact("why", node.why);
+  fact("type", node.type);
+  fact("address", node.address);
+  fact("host", node.host);
+  fact("used", usage_text(node.used, node.resources));
   fact("jobs", job_ids(node));
   return out;
 }
 
-// Only what is worth a look: a head that nobody would restart, or that was.
-static std::string restarts_text(const json& head) {
-  const json& supervisor = object_in(head, "supervisor");
-  const int64_t restarts = int_in(supervisor, "restarts");
-  if (raw_in(supervisor, "kind") == "none") return ", not supervised";
-  if (restarts == 0) return "";
-  return fmt::format(", restarted {} time{}, last after {}", restarts, restarts == 1 ? "" : "s",
-                     text_in(supervisor, "last_end"));
-}
-
-std::string status_heading(const json& status, const Look& look) {
-  const json& cluster = object_in(status, "cluster");
-  const json& head = object_in(cluster, "head");
-  const json& totals = object_in(status, "totals");
+std::string status_heading(const api::Status& status, const Look& look) {
+  const api::Head& head = status.cluster.head;
   const std::string facts =
-      fmt::format("head up {} (pid {}, epoch {}, journal {}{})", age_in(head, look), int_in(head, "pid"),
-                  int_in(head, "epoch"), int_in(object_in(cluster, "journal"), "offset"), restarts_text(head));
-  int64_t up = 0;
-  const json& nodes = list_in(status, "nodes");
-  for (const json& node : nodes) up += raw_in(node, "phase") == "up" ? 1 : 0;
+      fmt::format("head up {} (pid {}, epoch {}, journal {}{})", head.since ? age_text(look.now - *head.since) : "-",
+                  head.pid, head.epoch, status.cluster.journal.offset, restarts_text(head.supervisor));
+  const auto up = std::ranges::count(status.nodes, "up", &api::Node::phase);
   return fmt::format("cluster {}  {}\n{}/{} nodes up · {} · {} running, {} queued\n",
-                     paint(text_in(cluster, "name"), Hue::kBold, look.colour), paint(facts, Hue::kDim, look.colour), up,
-                     nodes.size(), usage_text(object_in(totals, "used"), object_in(totals, "resources")),
-                     int_in(totals, "running"), int_in(totals, "queued"));
+                     paint(status.cluster.name, Hue::kBold, look.colour), paint(facts, Hue::kDim, look.colour), up,
+                     status.nodes.size(), usage_text(status.totals.used, status.totals.resources),
+                     status.totals.running, status.totals.queued);
 }
 
-std::string status_text(const json& status, const Look& look) {
+std::string status_text(const api::Status& status, const Look& look) {
   std::string out = status_heading(status, look);
-  const Table nodes = nodes_table(list_in(status, "nodes"), look);
+  const Table nodes = nodes_table(status.nodes, look);
   if (!nodes.empty()) out += "\n" + nodes.text(look);
-  out += "\n" + jobs_text(list_in(status, "jobs"), look);
-  const std::string scaling = autoscaler_text(object_in(status, "autoscaler"), look);
+  out += "\n" + jobs_text(status.jobs, look);
+  const std::string scaling = autoscaler_text(status.autoscaler, look);
   if (!scaling.empty()) out += "\n" + scaling;
-  const std::string events = recent_events(list_in(status, "events"), look);
+  const std::string events = recent_events(status.events, look);
   if (!events.empty()) out += "\n" + paint("Last events", Hue::kBold, look.colour) + "\n" + events;
   return out;
 }
 
-std::string plan_text(const json& plan, const Look& look) {
+std::string plan_text(const std::vector<api::PlannedChange>& changes, const Look& look) {
   std::string out;
-  for (const json& change : list_in(plan, "changes")) {
-    const std::string action = raw_in(change, "action");
-    const int64_t count = int_in(change, "count");
-    const std::string nodes = fmt::format("{} {} node{}", count, text_in(change, "node_type"), count == 1 ? "" : "s");
-    std::string words;
+  for (const api::PlannedChange& change : changes) {
+    const std::string& action = change.action;
+    const std::string nodes = fmt::format("{} {} node{}", change.count, change.node_type, change.count == 1 ? "" : "s");
+    std::string text;
     Hue hue = Hue::kYellow;
     if (action == "add") {
-      words = "+ add " + nodes;
+      text = "+ add " + nodes;
       hue = Hue::kGreen;
     } else if (action == "remove") {
-      words = "- remove " + nodes;
+      text = "- remove " + nodes;
       hue = Hue::kRed;
     } else if (action == "replace") {
-      words = "~ replace " + nodes;
-    } else if (action == "update" && count > 0) {
-      words = "~ update " + nodes;
+      text = "~ replace " + nodes;
+    } else if (action == "update" && change.count > 0) {
+      text = "~ update " + nodes;
     } else if (action == "setting") {
-      words = "~ " + text_in(change, "node_type");
+      text = "~ " + change.node_type;
     } else if (action == "text") {
-      words = "~ take the file's new text";
+      text = "~ take the file's new text";
     } else {
-      words = fmt::format("~ {} {}", clean(action), text_in(change, "node_type"));
+      text = fmt::format("~ {} {}", action, change.node_type);
     }
-    const std::string why = text_in(change, "why");
-    out += "  " + paint(words, hue, look.colour) + (why.empty() ? "" : "  (" + why + ")") + "\n";
+    out += "  " + paint(text, hue, look.colour) + (change.why.empty() ? "" : "  (" + change.why + ")") + "\n";
   }
   return out;
 }
 
-bool plan_removes(const json& plan) {
-  for (const json& change : list_in(plan, "changes")) {
-    const std::string action = raw_in(change, "action");
-    if (action == "remove" || action == "replace") return true;
-  }
-  return false;
+bool plan_removes(const std::vector<api::PlannedChange>& changes) {
+  return std::ranges::any_of(
+      changes, [](const api::PlannedChange& one) { return one.action == "remove" || one.action == "replace"; });
 }
 
-NodesUp nodes_up(const json& status, int64_t wanted, const Look& look) {
+NodesUp nodes_up(const api::Status& status, int64_t wanted, const Look& look) {
   static const std::set<std::string> leaving{"draining", "removing", "gone"};
   NodesUp out;
   out.wanted = wanted;
-  for (const json& node : list_in(status, "nodes")) {
-    const std::string phase = raw_in(node, "phase");
-    if (phase == "up") {
+  for (const api::Node& node : status.nodes) {
+    if (node.phase == "up") {
       ++out.up;
-    } else if (!leaving.contains(phase)) {
-      const std::string why = text_in(node, "why");
-      out.not_up += fmt::format("  {} is {} since {}{}\n", text_in(node, "id"), clean(phase), age_in(node, look),
-                                why.empty() ? "" : ": " + why);
+    } else if (!leaving.contains(node.phase)) {
+      out.not_up += fmt::format("  {} is {} since {}{}\n", node.id, node.phase, age_of(node, look),
+                                node.why.empty() ? "" : ": " + node.why);
     }
   }
   return out;

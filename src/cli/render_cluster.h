@@ -1,36 +1,35 @@
 // The cluster for people: pure functions of the API's documents.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
+#include "api/cluster_documents.h"
 #include "cli/layout.h"
 
 namespace rubato::cli {
 
-// Of a status document.
-std::string status_text(const nlohmann::json& status, const Look& look);
+std::string status_text(const api::Status& status, const Look& look);
 // Its first lines: the cluster, its head, what is used of what there is.
-std::string status_heading(const nlohmann::json& status, const Look& look);
+std::string status_heading(const api::Status& status, const Look& look);
 
-Table nodes_table(const nlohmann::json& nodes, const Look& look);
+Table nodes_table(const std::vector<api::Node>& nodes, const Look& look);
 
-// A Node by itself.
-std::string node_text(const nlohmann::json& node, const Look& look);
+std::string node_text(const api::Node& node, const Look& look);
 
 // "2/4 CPU, 0/1 GPU, 1 GiB/4 GiB memory"
-std::string usage_text(const nlohmann::json& used, const nlohmann::json& resources);
+std::string usage_text(const Resources& used, const Resources& all);
 
-// The changes of a PUT cluster, one line each; empty when there are none.
-std::string plan_text(const nlohmann::json& plan, const Look& look);
+// One line each; empty when there are none.
+std::string plan_text(const std::vector<api::PlannedChange>& changes, const Look& look);
 // Whether one of them takes a node away.
-bool plan_removes(const nlohmann::json& plan);
+bool plan_removes(const std::vector<api::PlannedChange>& changes);
 
 struct NodesUp {
   int64_t up = 0;
   int64_t wanted = 0;
   std::string not_up;  // "small-2 starting 3s (why)", one line for each that is not
 };
-NodesUp nodes_up(const nlohmann::json& status, int64_t wanted, const Look& look);
+NodesUp nodes_up(const api::Status& status, int64_t wanted, const Look& look);
 
 }  // namespace rubato::cli

@@ -6,16 +6,12 @@
 
 #include "cli/document.h"
 #include "core/text.h"
+#include "core/time.h"
 
 namespace rubato::cli {
 namespace {
 
 using nlohmann::json;
-
-std::string age_of(const json& object, const char* key, const Look& look) {
-  const auto time = time_in(object, key);
-  return time ? age_text(look.now - *time) : "-";
-}
 
 Hue event_hue(std::string_view type) {
   const auto has = [&](std::string_view word) { return type.find(word) != std::string_view::npos; };
@@ -30,47 +26,44 @@ Hue rank_hue(int64_t rank) {
   return hues[static_cast<size_t>(rank < 0 ? 0 : rank) % hues.size()];
 }
 
-// A list of reasons, each with its place or time behind it.
-std::string reasons(std::string_view heading, const json& list, const char* place_key, const Look& look) {
+struct Reason {
+  std::string text;
+  std::string place;  // in a file, or in time
+};
+Reason reason_of(const api::Obstacle& one) { return {one.text, one.where.value_or("")}; }
+Reason reason_of(const api::Change& one) { return {one.text, one.when ? format_time(*one.when) : ""}; }
+
+// A list of reasons, each with its place behind it.
+template <class T>
+std::string reasons(std::string_view heading, const std::vector<T>& list, const Look& look) {
   if (list.empty()) return "";
   std::string out = "\n" + paint(heading, Hue::kBold, look.colour) + "\n";
-  for (const json& one : list) {
-    const std::string place = text_in(one, place_key);
-    out += "  - " + text_in(one, "text");
-    if (!place.empty()) out += paint(fmt::format("  ({})", place), Hue::kDim, look.colour);
+  for (const T& one : list) {
+    const Reason reason = reason_of(one);
+    out += "  - " + reason.text;
+    if (!reason.place.empty()) out += paint(fmt::format("  ({})", reason.place), Hue::kDim, look.colour);
     out += "\n";
   }
   return out;
 }
 
-// The last lines of a command's output are part of some events.
-std::string one_line(const json& event) {
-  std::vector<std::string> lines;
-  const std::string text = raw_in(event, "text");
-  for (const std::string_view line : split(text, '\n')) {
-    if (!trim(line).empty()) lines.push_back(clean(trim(line)));
-  }
-  return join(lines, " | ");
-}
-
 }  // namespace
 
-std::string event_line(const json& event, const Look& look) {
-  std::string time = text_in(event, "time").substr(0, 19);
-  if (time.size() == 19) time[10] = ' ';
-  const std::string type = text_in(event, "type");
-  const size_t before = 19 + 2 + std::max<size_t>(18, display_width(type)) + 2;
+std::string event_line(const api::Event& event, const Look& look) {
+  std::string time = format_time(event.time).substr(0, 19);
+  time[10] = ' ';
+  const size_t before = 19 + 2 + std::max<size_t>(18, display_width(event.type)) + 2;
   const size_t room = look.width == 0 ? SIZE_MAX : look.width > before ? look.width - before : 20;
   return fmt::format("{}  {}  {}\n", paint(time, Hue::kDim, look.colour),
-                     paint(pad(type, 18), event_hue(type), look.colour), fit(one_line(event), room));
+                     paint(pad(event.type, 18), event_hue(event.type), look.colour), fit(event.text, room));
 }
 
-std::string recent_events(const json& events, const Look& look) {
+std::string recent_events(const std::vector<api::Event>& events, const Look& look) {
   std::string out;
-  for (const json& event : events) {
+  for (const api::Event& event : events) {
     const size_t room = look.width == 0 ? SIZE_MAX : look.width > 11 ? look.width - 11 : 20;
-    out += fmt::format("  {}  {}\n", paint(pad(age_of(event, "time", look), 7), Hue::kDim, look.colour),
-                       fit(one_line(event), room));
+    out += fmt::format("  {}  {}\n", paint(pad(age_text(look.now - event.time), 7), Hue::kDim, look.colour),
+                       fit(event.text, room));
   }
   return out;
 }
@@ -85,40 +78,38 @@ std::string log_line(const json& entry, const LogLook& look) {
   return paint(prefix, raw_in(entry, "stream") == "err" ? Hue::kRed : rank_hue(rank), look.colour) + " " + text;
 }
 
-std::string queue_text(const json& queue) {
-  const int64_t place = int_in(queue, "place");
+std::string queue_text(const api::QueuePlace& queue) {
+  const int64_t place = queue.place.value_or(0), of = queue.of.value_or(0);
   if (place <= 0) return "";
-  if (place == 1) return fmt::format("it is the next of {}", int_in(queue, "of"));
+  if (place == 1) return fmt::format("it is the next of {}", of);
   std::vector<std::string> ahead;
-  for (const json& one : list_in(queue, "ahead")) {
-    std::string about = text_in(one, "name");
-    if (const std::string owner = text_in(one, "owner"); !owner.empty()) about += ", " + owner;
-    if (const int64_t priority = int_in(one, "priority"); priority != 0)
-      about += fmt::format(", priority {}", priority);
-    ahead.push_back(fmt::format("{} ({})", text_in(one, "id"), about));
+  for (const api::QueuedJob& one : queue.ahead.value_or(std::vector<api::QueuedJob>{})) {
+    std::string about = one.name;
+    if (!one.owner.empty()) about += ", " + one.owner;
+    if (one.priority != 0) about += fmt::format(", priority {}", one.priority);
+    ahead.push_back(fmt::format("{} ({})", one.id, about));
   }
   const int64_t more = place - 1 - static_cast<int64_t>(ahead.size());
-  return fmt::format("place {} of {}; ahead: {}{}", place, int_in(queue, "of"), join(ahead, ", "),
+  return fmt::format("place {} of {}; ahead: {}{}", place, of, join(ahead, ", "),
                      more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-std::string why_text(const json& why, const Look& look) {
-  const std::string phase = text_in(why, "phase");
-  std::string out = fmt::format("{}: {}\n", paint(text_in(why, "subject"), Hue::kBold, look.colour),
-                                paint(phase, phase_hue(phase), look.colour));
-  if (const std::string wanted = text_in(why, "wanted"); !wanted.empty()) out += "  wanted: " + wanted + "\n";
-  if (const std::string queue = queue_text(object_in(why, "queue")); !queue.empty()) out += "  queue: " + queue + "\n";
-  out += reasons("What stands against it", list_in(why, "against"), "where", look);
-  out += reasons("What else there was", list_in(why, "others"), "where", look);
-  out += reasons("What would change it", list_in(why, "changes"), "when", look);
-  out += reasons("What happened to it", list_in(why, "history"), "when", look);
-  const json& decision = object_in(why, "decision");
-  if (decision.empty()) return out;
-  const std::string text = text_in(decision, "text");
-  return out + fmt::format("\n{}{}\n", text.empty() ? "" : text + " ",
-                           paint(fmt::format("(decided {} ago, journal offset {})", age_of(decision, "time", look),
-                                             int_in(decision, "offset")),
-                                 Hue::kDim, look.colour));
+std::string why_text(const api::Why& why, const Look& look) {
+  std::string out = fmt::format("{}: {}\n", paint(why.subject, Hue::kBold, look.colour),
+                                paint(why.phase, phase_hue(why.phase), look.colour));
+  if (!why.wanted.empty()) out += "  wanted: " + why.wanted + "\n";
+  if (const std::string queue = queue_text(why.queue.value_or(api::QueuePlace{})); !queue.empty())
+    out += "  queue: " + queue + "\n";
+  out += reasons("What stands against it", why.against, look);
+  out += reasons("What else there was", why.others.value_or(std::vector<api::Obstacle>{}), look);
+  out += reasons("What would change it", why.changes, look);
+  out += reasons("What happened to it", why.history.value_or(std::vector<api::Change>{}), look);
+  const api::Decision& decision = why.decision;
+  if (decision.offset == 0 && decision.text.empty()) return out;
+  const std::string age = decision.time ? age_text(look.now - *decision.time) : "-";
+  return out + fmt::format("\n{}{}\n", decision.text.empty() ? "" : decision.text + " ",
+                           paint(fmt::format("(decided {} ago, journal offset {})", age, decision.offset), Hue::kDim,
+                                 look.colour));
 }
 
 }  // namespace rubato::cli

@@ -3,16 +3,19 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
+#include "api/event_documents.h"
+#include "api/reasons.h"
 #include "cli/layout.h"
 
 namespace rubato::cli {
 
 // "2026-11-15 03:54:46  job.started    train starts with 2 workers": one line of `rubato events`.
-std::string event_line(const nlohmann::json& event, const Look& look);
+std::string event_line(const api::Event& event, const Look& look);
 
 // A few events with their age, oldest first; for status and `job show`.
-std::string recent_events(const nlohmann::json& events, const Look& look);
+std::string recent_events(const std::vector<api::Event>& events, const Look& look);
 
 struct LogLook {
   bool prefix = true;
@@ -22,9 +25,8 @@ struct LogLook {
 std::string log_line(const nlohmann::json& entry, const LogLook& look);
 
 // "place 3 of 7; ahead: j-1 (train, ann, priority 5), j-2 (eval, bob)"; empty for a job that does not wait.
-std::string queue_text(const nlohmann::json& queue);
+std::string queue_text(const api::QueuePlace& queue);
 
-// Of a Why.
-std::string why_text(const nlohmann::json& why, const Look& look);
+std::string why_text(const api::Why& why, const Look& look);
 
 }  // namespace rubato::cli

@@ -36,26 +36,27 @@ json queued() {
 }
 
 TEST(RenderJobs, TheTableLinesUp) {
-  EXPECT_EQ(jobs_text(json::array({job(), queued()}), {.now = kNow}),
+  EXPECT_EQ(jobs_text(read_document<api::Jobs>({{"jobs", {job(), queued()}}}).jobs, {.now = kNow}),
             "ID          NAME   OWNER  PRIO  PHASE      WORKERS  RESTARTS  AGE    RAN    WHY\n"
             "j-7f3a9c2e  train  me     5     running    3/2:4    1/3       3m10s  3m01s  grows when a node comes\n"
             "j-00c0ffee  größe  -      0     queued #2  0/8      0/3       1h01m  -      needs 8 CPU, 4 are free\n");
-  EXPECT_EQ(jobs_text(json::array(), {}),
+  EXPECT_EQ(jobs_text({}, {}),
             "no jobs here; submit one with: rubato submit train.py (ended ones: rubato jobs --all)\n");
 }
 
 TEST(RenderWhy, NamesWhoIsAheadInTheQueue) {
   const json queue = json::parse(R"({"place": 4, "of": 9, "ahead": [
     {"id": "j-1", "name": "train", "owner": "ann", "priority": 5}, {"id": "j-2", "name": "eval", "owner": ""}]})");
-  EXPECT_EQ(queue_text(queue), "place 4 of 9; ahead: j-1 (train, ann, priority 5), j-2 (eval) and 1 more");
-  EXPECT_EQ(queue_text(json::parse(R"({"place": 1, "of": 3, "ahead": []})")), "it is the next of 3");
-  EXPECT_EQ(queue_text(json::object()), "");
-  EXPECT_EQ(why_text({{"subject", "job j-3"}, {"phase", "queued"}, {"queue", queue}}, {}),
+  const auto place = [](const json& one) { return queue_text(read_document<api::QueuePlace>(one)); };
+  EXPECT_EQ(place(queue), "place 4 of 9; ahead: j-1 (train, ann, priority 5), j-2 (eval) and 1 more");
+  EXPECT_EQ(place(json::parse(R"({"place": 1, "of": 3, "ahead": []})")), "it is the next of 3");
+  EXPECT_EQ(place(json::object()), "");
+  EXPECT_EQ(why_text(read_document<api::Why>({{"subject", "job j-3"}, {"phase", "queued"}, {"queue", queue}}), {}),
             "job j-3: queued\n  queue: place 4 of 9; ahead: j-1 (train, ann, priority 5), j-2 (eval) and 1 more\n");
 }
 
 TEST(RenderJobs, ShowTellsEverythingOnce) {
-  EXPECT_EQ(job_text(job(), {.now = kNow}),
+  EXPECT_EQ(job_text(read_document<api::Job>(job()), {.now = kNow}),
             "train j-7f3a9c2e  running\n"
             "  why        grows when a node comes\n"
             "  program    python train.py --lr '1 e'\n"
@@ -82,7 +83,7 @@ TEST(RenderJobs, TheEndOfAFailedJobShowsTheLastTraceback) {
   failed["phase"] = "failed";
   failed["exit"] = "rank 1 failed 4 times";
   failed["failures"][0]["traceback"] = "Traceback:\n  File x\nValueError: bad\n";
-  EXPECT_EQ(end_text(failed, {}),
+  EXPECT_EQ(end_text(read_document<api::Job>(failed), {}),
             "train (j-7f3a9c2e) failed: rank 1 failed 4 times\n"
             "  rank 2 on small-3 (generation 1): signal 9\n"
             "    killed by SIGKILL, signal 9\n"
@@ -93,16 +94,26 @@ TEST(RenderJobs, TheEndOfAFailedJobShowsTheLastTraceback) {
 
 TEST(RenderJobs, TheEndIsNotSaidTwice) {
   json ended = {{"id", "j-1"}, {"name", "t"}, {"phase", "stopped"}, {"exit", "stopped: a person asked for it"}};
-  EXPECT_EQ(end_text(ended, {}), "t (j-1) stopped: a person asked for it\n");
+  EXPECT_EQ(end_text(read_document<api::Job>(ended), {}), "t (j-1) stopped: a person asked for it\n");
   ended["phase"] = ended["exit"] = "succeeded";
-  EXPECT_EQ(end_text(ended, {}), "t (j-1) succeeded\n");
+  EXPECT_EQ(end_text(read_document<api::Job>(ended), {}), "t (j-1) succeeded\n");
 }
 
 TEST(RenderJobs, ADocumentOfAnotherShapeIsNoCrash) {
-  EXPECT_NE(job_text(json::parse(R"({"spec": 3, "members": {}, "workers": "x", "events": [1]})"), {}), "");
-  EXPECT_NE(jobs_text(json::parse("[1, null, {}]"), {}), "");
-  EXPECT_NE(status_text(json::parse("[]"), {}), "");
-  EXPECT_NE(why_text(json::parse("3"), {}), "");
+  const json job = json::parse(R"({"spec": 3, "members": {}, "workers": "x", "events": [1]})");
+  EXPECT_NE(job_text(read_document<api::Job>(job), {}), "");
+  EXPECT_NE(jobs_text(read_document<api::Jobs>(json::parse(R"({"jobs": [1, null, {}]})")).jobs, {}), "");
+  EXPECT_NE(status_text(read_document<api::Status>(json::parse("[]")), {}), "");
+  EXPECT_NE(why_text(read_document<api::Why>(json::parse("3")), {}), "");
+}
+
+TEST(RenderJobs, WhatAHeadWritesMovesNoCursor) {
+  json hostile = job();
+  hostile["name"] = "tr\x1b[2Jain";
+  hostile["events"][0]["text"] = "one\n\x1b]0;two\a";
+  const std::string text = job_text(read_document<api::Job>(hostile), {.now = kNow});
+  EXPECT_EQ(text.find('\x1b'), std::string::npos) << text;
+  EXPECT_NE(text.find("one | ?]0;two?"), std::string::npos) << text;
 }
 
 TEST(RenderEvents, LogLinesNameRankAndNode) {
@@ -114,23 +125,24 @@ TEST(RenderEvents, LogLinesNameRankAndNode) {
 
 TEST(RenderEvents, OneLineEach) {
   const json event = {{"time", "2026-11-15T03:54:46.123Z"}, {"type", "job.started"}, {"text", "train starts\nnow"}};
-  EXPECT_EQ(event_line(event, {}), "2026-11-15 03:54:46  job.started         train starts | now\n");
-  EXPECT_EQ(event_line(event, {.width = 51}), "2026-11-15 03:54:46  job.started         train sta…\n");
+  const auto read = read_document<api::Event>(event);
+  EXPECT_EQ(event_line(read, {}), "2026-11-15 03:54:46  job.started         train starts | now\n");
+  EXPECT_EQ(event_line(read, {.width = 51}), "2026-11-15 03:54:46  job.started         train sta…\n");
 }
 
 TEST(RenderWhy, SaysWhatIsWantedWhatStandsAgainstItAndWhatChangesIt) {
   const json why = json::parse(R"({"subject": "job train j-1", "phase": "queued", "wanted": "8 workers of 1 CPU",
     "decision": {"offset": 42, "time": "2026-11-15T03:59:57Z", "text": "It waits: 4 of 8 workers fit."},
     "against": [{"text": "at most 2 small nodes", "where": "local.yaml:8:18"}, {"text": "no other type"}],
-    "changes": [{"text": "j-2 ends", "when": "in about 3m"}]})");
-  EXPECT_EQ(why_text(why, {.now = kNow}),
+    "changes": [{"text": "j-2 ends", "when": "2026-11-15T04:03:00.000Z"}]})");
+  EXPECT_EQ(why_text(read_document<api::Why>(why), {.now = kNow}),
             "job train j-1: queued\n"
             "  wanted: 8 workers of 1 CPU\n"
             "\nWhat stands against it\n"
             "  - at most 2 small nodes  (local.yaml:8:18)\n"
             "  - no other type\n"
             "\nWhat would change it\n"
-            "  - j-2 ends  (in about 3m)\n"
+            "  - j-2 ends  (2026-11-15T04:03:00.000Z)\n"
             "\nIt waits: 4 of 8 workers fit. (decided 3s ago, journal offset 42)\n");
 }
 
@@ -146,7 +158,7 @@ json status() {
 }
 
 TEST(RenderCluster, StatusIsOneScreen) {
-  EXPECT_EQ(status_text(status(), {.now = kNow}),
+  EXPECT_EQ(status_text(read_document<api::Status>(status()), {.now = kNow}),
             "cluster local  head up 10m00s (pid 77, epoch 2, journal 532)\n"
             "1/2 nodes up · 1.5/8 CPU, 0/1 GPU · 1 running, 0 queued\n"
             "\n"
@@ -160,7 +172,7 @@ TEST(RenderCluster, StatusIsOneScreen) {
 }
 
 TEST(RenderCluster, NodesThatAreNotUpSayWhy) {
-  const NodesUp nodes = nodes_up(status(), 2, {.now = kNow});
+  const NodesUp nodes = nodes_up(read_document<api::Status>(status()), 2, {.now = kNow});
   EXPECT_EQ(nodes.up, 1);
   EXPECT_EQ(nodes.not_up, "  small-2 is starting since 3s: its agent has not called yet\n");
 }
@@ -170,12 +182,12 @@ TEST(RenderCluster, ThePlanSaysWhatHappensToEachType) {
       json::parse(R"({"changes": [{"action": "add", "node_type": "small", "count": 2, "why": "min_workers"},
     {"action": "replace", "node_type": "gpu", "count": 1, "why": "resources differ"},
     {"action": "limits", "node_type": "small", "count": 0, "why": "max_workers 4"}], "wanted_nodes": 3})");
-  EXPECT_EQ(plan_text(plan, {}),
+  EXPECT_EQ(plan_text(read_document<api::Configured>(plan).changes, {}),
             "  + add 2 small nodes  (min_workers)\n"
             "  ~ replace 1 gpu node  (resources differ)\n"
             "  ~ limits small  (max_workers 4)\n");
-  EXPECT_TRUE(plan_removes(plan));
-  EXPECT_FALSE(plan_removes(json::parse(R"({"changes": [{"action": "add"}]})")));
+  EXPECT_TRUE(plan_removes(read_document<api::Configured>(plan).changes));
+  EXPECT_FALSE(plan_removes({api::PlannedChange{.action = "add"}}));
 }
 
 }  // namespace

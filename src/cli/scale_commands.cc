@@ -80,16 +80,17 @@ int request_command(const ParsedCommand& parsed, const Shell& shell) {
     shell.err("requests cleared; nodes that nobody needs go after their idle time-out\n");
   } else {
     shell.err("requested; the cluster keeps room for it until rubato request --clear\n" +
-              autoscaler_text(reply, look_of(shell)));
+              autoscaler_text(read_document<api::Autoscaler>(reply), look_of(shell)));
   }
   return 0;
 }
 
 int audit_command(const ParsedCommand& parsed, const Shell& shell) {
   const Session session = open_session(parsed, shell);
-  const json audit = get(*session.api, "audit");
-  shell.out(parsed.has("json") ? json_text(audit) : audit_text(audit, look_of(shell)));
-  return list_in(audit, "leaked").empty() ? 0 : 1;
+  const json reply = get(*session.api, "audit");
+  const auto audit = read_document<api::Audit>(reply);
+  shell.out(parsed.has("json") ? json_text(reply) : audit_text(audit, look_of(shell)));
+  return audit.leaked.empty() ? 0 : 1;
 }
 
 int why_last_command(const ParsedCommand& parsed, const Shell& shell) {
@@ -105,7 +106,7 @@ int why_last_command(const ParsedCommand& parsed, const Shell& shell) {
     return 0;
   }
   std::string out;
-  for (const json& one : list_in(reply, "decisions"))
+  for (const api::ScaleDecision& one : read_document<api::ScaleDecisions>(reply).decisions)
     out += (out.empty() ? "" : "\n") + decision_text(one, look_of(shell));
   shell.out(out.empty() ? "the autoscaler has not decided anything yet\n" : out);
   return 0;

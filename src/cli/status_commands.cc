@@ -23,7 +23,7 @@ int64_t print_event(const json& event, bool as_json, const Shell& shell) {
   if (as_json) {
     shell.out(event.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
   } else {
-    shell.out(event_line(event, look_of(shell)));
+    shell.out(event_line(read_document<api::Event>(event), look_of(shell)));
   }
   return int_in(event, "offset");
 }
@@ -54,10 +54,9 @@ void follow_events(Api& api, int64_t after, bool as_json, const Shell& shell) {
 }
 
 // The time of a state of the past, for its ages.
-WallTime time_of(const json& status, WallTime fallback) {
+WallTime time_of(const api::Status& status, WallTime fallback) {
   WallTime latest{};
-  for (const json& event : list_in(status, "events"))
-    latest = std::max(latest, time_in(event, "time").value_or(latest));
+  for (const api::Event& event : status.events) latest = std::max(latest, event.time);
   return latest == WallTime{} ? fallback : latest;
 }
 
@@ -66,7 +65,7 @@ WallTime time_of(const json& status, WallTime fallback) {
 int status_command(const ParsedCommand& parsed, const Shell& shell) {
   const Session session = open_named_session(parsed, shell);
   const json status = get(*session.api, "status");
-  shell.out(parsed.has("json") ? json_text(status) : status_text(status, look_of(shell)));
+  shell.out(parsed.has("json") ? json_text(status) : status_text(read_document<api::Status>(status), look_of(shell)));
   return 0;
 }
 
@@ -102,7 +101,7 @@ int why_command(const ParsedCommand& parsed, const Shell& shell) {
   const std::string subject = require_word(parsed, 0, "the job or node", "rubato why JOB|NODE");
   const Session session = open_reading_session(parsed, shell);
   const json why = ask_why(*session.api, subject);
-  shell.out(parsed.has("json") ? json_text(why) : why_text(why, look_of(shell)));
+  shell.out(parsed.has("json") ? json_text(why) : why_text(read_document<api::Why>(why), look_of(shell)));
   return 0;
 }
 
@@ -120,10 +119,11 @@ int replay_command(const ParsedCommand& parsed, const Shell& shell) {
   }
   if (offset != nullptr) target += fmt::format("?offset={}", int_value(*offset, 0, 2'000'000'000));
   const Session session = open_reading_session(parsed, shell);
-  const json status = get(*session.api, target);
+  const json reply = get(*session.api, target);
+  const auto status = read_document<api::Status>(reply);
   Look look = look_of(shell);
   look.now = time.value_or(time_of(status, look.now));
-  shell.out(parsed.has("json") ? json_text(status) : status_text(status, look));
+  shell.out(parsed.has("json") ? json_text(reply) : status_text(status, look));
   return 0;
 }
 

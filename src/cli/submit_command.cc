@@ -202,13 +202,12 @@ void hint_at_late_flags(const ParsedCommand& parsed, const JobSpec& spec, const 
 }  // namespace
 
 void upload_package(Api& api, const Shell& shell, const std::string& file, const std::string& hash, uint64_t size) {
-  const json state = get(api, "packages/" + hash);
-  if (state.value("present", false)) return;
+  const auto state = read_document<api::PackageProgress>(get(api, "packages/" + hash));
+  if (state.present.value_or(false)) return;
   os::RealFiles files;
   LiveLine line(shell);
   const WallTime begin = shell.now();
-  auto have = static_cast<uint64_t>(int_in(state, "have_bytes"));
-  if (have > size) have = 0;
+  uint64_t have = state.have_bytes > size ? 0 : state.have_bytes;
   int without_progress = 0;
   bool complete = false;
   while (!complete) {
@@ -220,9 +219,9 @@ void upload_package(Api& api, const Shell& shell, const std::string& file, const
     request.limit = 60s;
     request.patience = kHeadPatience;
     request.on_waiting = tell_waiting(shell);
-    const json reply = api.call(request);
-    complete = reply.value("complete", false);
-    const auto now_have = static_cast<uint64_t>(int_in(reply, "have_bytes"));
+    const auto reply = read_document<api::PackageProgress>(api.call(request));
+    complete = reply.complete.value_or(false);
+    const uint64_t now_have = reply.have_bytes;
     without_progress = now_have > have ? 0 : without_progress + 1;
     if (!complete && without_progress == 3) {
       throw Error(ErrorCode::kFailed,
@@ -249,10 +248,11 @@ int submit_command(const ParsedCommand& parsed, const Shell& shell) {
     upload_package(*session.api, shell, folder.file(), package.hash, package.bytes);
     plan.spec.package = package.hash;
   }
-  const json job = submit_job(*session.api, shell, plan.spec, shell.random_token());
-  const std::string id = raw_in(job, "id");
-  shell.out(parsed.has("json") ? json_text(job) : id + "\n");
-  shell.err(fmt::format("submitted {} ({})\n", text_in(job, "name"), id));
+  const json reply = submit_job(*session.api, shell, plan.spec, shell.random_token());
+  const auto job = read_document<api::Job>(reply);
+  const std::string& id = job.id;
+  shell.out(parsed.has("json") ? json_text(reply) : id + "\n");
+  shell.err(fmt::format("submitted {} ({})\n", job.name, id));
   shell.err(never_fits_text(job));
   if (parsed.has("follow") || parsed.has("wait")) {
     LogQuery query;

@@ -197,13 +197,20 @@ TopRequest press_list(TopState& state, const TopData& data, const std::string& k
   return {};
 }
 
+template <class Document>
+std::vector<Document> documents(const json& rows) {
+  std::vector<Document> out;
+  for (const json& row : rows) out.push_back(read_document<Document>(row));
+  return out;
+}
+
 std::vector<std::string> table_lines(const TopState& state, const json& rows, const Look& look) {
-  if (state.list == TopList::kJobs) return jobs_table(rows, look).lines(look);
-  if (state.list == TopList::kNodes) return nodes_table(rows, look).lines(look);
+  if (state.list == TopList::kJobs) return jobs_table(documents<api::JobSummary>(rows), look).lines(look);
+  if (state.list == TopList::kNodes) return nodes_table(documents<api::Node>(rows), look).lines(look);
   std::vector<std::string> out{
       paint(fit("TIME                 TYPE                WHAT", look.width), Hue::kBold, look.colour)};
   for (const json& row : rows) {
-    std::string line = event_line(row, look);
+    std::string line = event_line(read_document<api::Event>(row), look);
     line.pop_back();
     out.push_back(std::move(line));
   }
@@ -309,7 +316,7 @@ void show_text(TopState& state, const TopRequest& source, std::string title, con
 std::string draw_top(const TopState& state, const TopData& data, const Look& look, size_t rows) {
   if (state.mode == Mode::kText) return draw_text(state, data, look, rows);
   std::vector<std::string> lines;
-  const std::string heading = status_heading(data.status, {.now = look.now});
+  const std::string heading = status_heading(read_document<api::Status>(data.status), {.now = look.now});
   for (const std::string_view line : split(heading, '\n')) {
     if (lines.size() < 2) lines.push_back(fit(line, look.width));
   }

@@ -90,12 +90,14 @@ class TopScreen {
         ask(path + "/stop", "POST");
         state_.message = "stopping " + clean(request.id);
       } else if (request.kind == Kind::kWhy) {
-        show_text(state_, request, "why " + clean(request.id), why_text(ask(path + "/why"), look), rows, again);
+        show_text(state_, request, "why " + clean(request.id),
+                  why_text(read_document<api::Why>(ask(path + "/why")), look), rows, again);
       } else if (request.kind == Kind::kLogs) {
         show_text(state_, request, "logs of " + clean(request.id), log_tail(request.id), rows, again);
       } else {
         const json document = ask(path);
-        const std::string text = request.is_job ? job_text(document, look) : node_text(document, look);
+        const std::string text = request.is_job ? job_text(read_document<api::Job>(document), look)
+                                                : node_text(read_document<api::Node>(document), look);
         show_text(state_, request, clean(request.id), text, rows, again);
       }
     } catch (const Error& error) {

@@ -146,21 +146,22 @@ class Upper {
       }
     }
     const json plan = first_plan();
-    const std::string changes = plan_text(plan, {});
+    const std::string changes = plan_text(read_document<api::Configured>(plan).changes, {});
     if (dry) return show_plan(plan);
     if (!changes.empty()) {
       shell_.err(changes);
-      if (plan_removes(plan) && !parsed_.has("yes") && !confirmed(shell_, "change the cluster so?")) {
+      if (plan_removes(read_document<api::Configured>(plan).changes) && !parsed_.has("yes") &&
+          !confirmed(shell_, "change the cluster so?")) {
         shell_.err("nothing was changed\n");
         return 1;
       }
     }
     const bool elsewhere = !provider_of(wanted_.text.file).empty();
-    const json before = elsewhere ? get(*api_, "status") : json();
+    const auto before = read_document<api::Status>(elsewhere ? get(*api_, "status") : json());
     const json applied = put_cluster(true, timeout_);
     tools_->files().write_atomically(place_.folder + "/cluster.yaml", wanted_.text.text);
     const bool changed = !running_ || !changes.empty();
-    const int64_t wanted = int_in(applied, "wanted_nodes");
+    const int64_t wanted = read_document<api::Configured>(applied).wanted_nodes;
     return elsewhere ? wait_for_machines(wanted, changed, before) : wait_for_nodes(wanted, changed);
   }
 
@@ -185,7 +186,7 @@ class Upper {
       shell_.out(json_text(plan));
       return 0;
     }
-    const std::string changes = plan_text(plan, {});
+    const std::string changes = plan_text(read_document<api::Configured>(plan).changes, {});
     if (!running_) shell_.out(fmt::format("would start the head of '{}'\n", place_.name));
     if (running_ && changes.empty()) shell_.out(fmt::format("nothing would change in '{}'\n", place_.name));
     shell_.out(changes);
@@ -263,28 +264,29 @@ class Upper {
     return api_->call(request);
   }
 
-  // Of the events that were there before, none is about this time.
-  int64_t last_offset() { return int_in(object_in(object_in(get(*api_, "status"), "cluster"), "journal"), "offset"); }
-
-  json events_after(int64_t offset) { return get(*api_, fmt::format("events?after={}&limit=1000", offset)); }
+  std::vector<api::Event> events_after(uint64_t offset) {
+    return read_document<api::Events>(get(*api_, fmt::format("events?after={}&limit=1000", offset))).events;
+  }
 
   // Nodes of machines take their time, and a person wants to see why.
-  int wait_for_machines(int64_t wanted, bool changed, const json& before) {
+  int wait_for_machines(int64_t wanted, bool changed, const api::Status& before) {
     // Of the events that were there before, none is about this time.
-    int64_t offset = int_in(object_in(object_in(before, "cluster"), "journal"), "offset");
+    uint64_t offset = before.cluster.journal.offset;
     LiveBlock block(shell_);
     UpProgress progress(wanted);
-    progress.look(before, json(), false, {});
+    progress.take(before, {}, false, {});
     for (Duration waited = 0s;; waited += kLook) {
-      const json status = get(*api_, "status");
-      const json events = waited % kEventsLook == 0s || changed ? events_after(offset) : json();
-      for (const json& event : list_in(events, "events")) offset = std::max(offset, int_in(event, "offset"));
-      const std::string lines = progress.look(status, events, !shell_.live && changed, look_of(shell_));
+      const json reply = get(*api_, "status");
+      const auto status = read_document<api::Status>(reply);
+      std::vector<api::Event> events;
+      if (waited % kEventsLook == 0s || changed) events = events_after(offset);
+      for (const api::Event& event : events) offset = std::max(offset, event.offset);
+      const std::string lines = progress.take(status, events, !shell_.live && changed, look_of(shell_));
       if (!lines.empty()) block.clear();
       shell_.err(lines);
       if (progress.done()) {
         block.clear();
-        say_up(status, nodes_up(status, wanted, look_of(shell_)), changed);
+        say_up(reply, nodes_up(status, wanted, look_of(shell_)), changed);
         return 0;
       }
       block.show(progress.live(status, look_of(shell_)));
@@ -293,7 +295,7 @@ class Upper {
     }
   }
 
-  Error not_all_up(const json& status, int64_t wanted, const UpProgress& progress) {
+  Error not_all_up(const api::Status& status, int64_t wanted, const UpProgress& progress) {
     const std::string node = progress.failed_node();
     std::string words = fmt::format("{} of {} are up", progress.up(), nodes_words(wanted));
     words +=
@@ -311,7 +313,7 @@ class Upper {
     Duration waited = 0s;
     while (true) {
       const json status = get(*api_, "status");
-      const NodesUp nodes = nodes_up(status, wanted, look_of(shell_));
+      const NodesUp nodes = nodes_up(read_document<api::Status>(status), wanted, look_of(shell_));
       if (nodes.up >= wanted) {
         line.clear();
         say_up(status, nodes, changed);
@@ -341,9 +343,9 @@ class Upper {
       shell_.err(fmt::format("nothing to change: '{}' is up with {}\n", place_.name, nodes_words(nodes.up)));
       return;
     }
-    const json& totals = object_in(status, "totals");
-    const std::string room = nodes.up == 0 ? "they come when a job needs them"
-                                           : usage_text(object_in(totals, "used"), object_in(totals, "resources"));
+    const api::Totals totals = read_document<api::Status>(status).totals;
+    const std::string room =
+        nodes.up == 0 ? "they come when a job needs them" : usage_text(totals.used, totals.resources);
     shell_.err(
         fmt::format("'{}' is up with {}: {}\n  rubato submit train.py    run something\n"
                     "  rubato status             see it\n  rubato down               end it\n",

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "cli/document.h"
@@ -11,19 +10,17 @@
 namespace rubato::cli {
 namespace {
 
-using nlohmann::json;
-
 constexpr size_t kLiveNodes = 16;
 
 // "3/6 setup": where it is on the way.
-std::string step_words(const std::string& phase, const std::string& step) {
+std::string step_text(const api::Node& node) {
   static const std::vector<std::string> order = {"reachable", "files", "initialization", "setup", "agent", "joined"};
-  if (phase == "up") return "6/6 joined";
-  if (phase == "starting") return "5/6 agent";
+  if (node.phase == "up") return "6/6 joined";
+  if (node.phase == "starting") return "5/6 agent";
   for (size_t i = 0; i < order.size(); ++i) {
-    if (order[i] == step) return fmt::format("{}/6 {}", i + 1, step);
+    if (order[i] == node.step) return fmt::format("{}/6 {}", i + 1, node.step);
   }
-  return phase;
+  return node.phase;
 }
 
 bool is_leaving(const std::string& phase) { return phase == "draining" || phase == "removing" || phase == "lost"; }
@@ -37,65 +34,57 @@ std::string clean_lines(const std::string& text) {
 
 }  // namespace
 
-std::string UpProgress::look(const json& status, const json& events, bool steps, const Look& look) {
-  std::string out;
-  if (!std::exchange(looked_, true)) {
-    for (const json& node : list_in(status, "nodes")) {
-      if (raw_in(node, "phase") == "requested") begun_before_.insert(raw_in(node, "id"));
+std::string UpProgress::take(const api::Status& status, const std::vector<api::Event>& events, bool steps,
+                             const Look& look) {
+  if (!std::exchange(begun_, true)) {
+    for (const api::Node& node : status.nodes) {
+      if (node.phase == "requested") begun_before_.insert(node.id);
     }
   }
-  for (const json& event : list_in(events, "events")) {
-    const std::string type = raw_in(event, "type");
-    const bool failed =
-        type == "node-failed" || (type == "node-refreshed" && !raw_in(object_in(event, "data"), "error").empty());
-    if (!failed && type != "node-lost") continue;
-    const json& data = object_in(event, "data");
-    const std::string why = failed ? raw_in(data, "error") : raw_in(data, "reason");
-    const std::string node = raw_in(event, "node");
+  std::string out;
+  for (const api::Event& event : events) {
+    const std::string error = raw_in(event.data, "error");
+    const bool failed = event.type == "node-failed" || (event.type == "node-refreshed" && !error.empty());
+    if (!failed && event.type != "node-lost") continue;
+    const std::string why = failed ? error : raw_in(event.data, "reason");
+    const std::string node = event.node.value_or("");
     if (begun_before_.erase(node) == 0) failures_[node] = why;
     // The error of a set-up names the node and the step first: that is said once.
     const auto rest = strip_prefix(why, fmt::format("node {} failed", node));
-    out += paint(fmt::format("  {} failed", clean(node)), Hue::kRed, look.colour) +
+    out += paint(fmt::format("  {} failed", node), Hue::kRed, look.colour) +
            clean_lines(rest ? std::string(*rest) : ": " + why) + "\n";
   }
   up_ = pending_ = 0;
-  for (const json& node : list_in(status, "nodes")) {
-    const std::string phase = raw_in(node, "phase");
-    const bool updating = node.value("updating", false);
-    up_ += phase == "up" ? 1 : 0;
-    pending_ += (phase != "up" && !is_leaving(phase)) || updating ? 1 : 0;
-    const std::string words = step_words(phase, raw_in(node, "step"));
-    const std::string detail = phase == "up" ? "" : text_in(node, "detail");
+  for (const api::Node& node : status.nodes) {
+    up_ += node.phase == "up" ? 1 : 0;
+    pending_ += (node.phase != "up" && !is_leaving(node.phase)) || node.updating ? 1 : 0;
+    const std::string step = step_text(node);
+    const std::string detail = node.phase == "up" ? "" : node.detail;
     // A step is told once, and each time that it has to be tried again.
-    const std::string told = detail.starts_with("attempt ") ? words + detail : words;
-    std::string& printed = steps_[raw_in(node, "id")];
-    if (told == printed || (told == words && printed.starts_with(words))) continue;
-    const bool first_sight = printed.empty() && phase == "up";
+    const std::string told = detail.starts_with("attempt ") ? step + detail : step;
+    std::string& printed = steps_[node.id];
+    if (told == printed || (told == step && printed.starts_with(step))) continue;
+    const bool first_sight = printed.empty() && node.phase == "up";
     printed = told;
-    if (steps && !first_sight) {
-      out += fmt::format("  {}  {}{}\n", pad(text_in(node, "id"), 12), words, detail.empty() ? "" : ": " + detail);
-    }
+    if (steps && !first_sight)
+      out += fmt::format("  {}  {}{}\n", pad(node.id, 12), step, detail.empty() ? "" : ": " + detail);
   }
   return out;
 }
 
-std::vector<std::string> UpProgress::live(const json& status, const Look& look) const {
+std::vector<std::string> UpProgress::live(const api::Status& status, const Look& look) const {
   std::vector<std::string> out;
   size_t more = 0;
-  for (const json& node : list_in(status, "nodes")) {
-    const std::string phase = raw_in(node, "phase");
-    if (phase == "up" && !node.value("updating", false)) continue;
+  for (const api::Node& node : status.nodes) {
+    if (node.phase == "up" && !node.updating) continue;
     if (out.size() == kLiveNodes) {
       ++more;
       continue;
     }
-    const auto since = time_in(node, "since");
-    const std::string detail = text_in(node, "detail");
-    const std::string why = text_in(node, "why");
-    std::string line =
-        fmt::format("  {}  {}  {}", pad(text_in(node, "id"), 12), pad(step_words(phase, raw_in(node, "step")), 18),
-                    since ? age_text(look.now - *since) : "");
-    if (!detail.empty() || !why.empty()) line += "  " + (detail.empty() ? why : detail);
+    std::string line = fmt::format("  {}  {}  {}", pad(node.id, 12), pad(step_text(node), 18),
+                                   node.since == WallTime{} ? "" : age_text(look.now - node.since));
+    const std::string& about = node.detail.empty() ? node.why : node.detail;
+    if (!about.empty()) line += "  " + about;
     out.push_back(std::move(line));
   }
   if (more > 0) out.push_back(fmt::format("  and {} more", more));

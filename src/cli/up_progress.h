@@ -4,11 +4,11 @@
 #pragma once
 
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "api/cluster_documents.h"
 #include "cli/layout.h"
 
 namespace rubato::cli {
@@ -17,11 +17,11 @@ class UpProgress {
  public:
   explicit UpProgress(int64_t wanted) : wanted_(wanted) {}
 
-  // One look at GET status, and the events since the look before. Returns lines that stay: steps, if `steps`, failures.
-  std::string look(const nlohmann::json& status, const nlohmann::json& events, bool steps, const Look& look);
+  // The newest status, and the events since the one before. Returns lines that stay: steps, if `steps`, failures.
+  std::string take(const api::Status& status, const std::vector<api::Event>& events, bool steps, const Look& look);
 
   // The nodes that are not up, a line each, for a screen that is written over.
-  std::vector<std::string> live(const nlohmann::json& status, const Look& look) const;
+  std::vector<std::string> live(const api::Status& status, const Look& look) const;
 
   bool done() const { return up_ >= wanted_ && pending_ == 0; }
   // Each node that is wanted is up or has failed: waiting longer is the head's business.
@@ -36,7 +36,7 @@ class UpProgress {
   const int64_t wanted_;
   int64_t up_ = 0;
   int64_t pending_ = 0;
-  bool looked_ = false;
+  bool begun_ = false;
   std::set<std::string> begun_before_;           // with another file, perhaps: their failure is not this one's
   std::map<std::string, std::string> steps_;     // by node: the last one that was printed
   std::map<std::string, std::string> failures_;  // by node

@@ -1,6 +1,7 @@
 // `rubato get-head-ip`, `get-worker-ips`, `monitor` and `clusters`: what and where clusters are.
 #include <fmt/format.h>
 
+#include "api/cluster_documents.h"
 #include "cli/cluster_target.h"
 #include "cli/cluster_tools.h"
 #include "cli/document.h"
@@ -55,14 +56,13 @@ Glance glance(const ClusterFound& found, const Shell& shell) {
     ApiRequest request;
     request.target = "status";
     request.limit = 5s;
-    const json status = shell.open_api(place)->call(request);
+    const auto status = read_document<api::Status>(shell.open_api(place)->call(request));
     out.asked = true;
-    for (const json& node : list_in(status, "nodes")) {
+    for (const api::Node& node : status.nodes) {
       ++out.nodes;
-      out.up += raw_in(node, "phase") == "up" ? 1 : 0;
+      out.up += node.phase == "up" ? 1 : 0;
     }
-    const json& totals = object_in(status, "totals");
-    out.jobs = int_in(totals, "running") + int_in(totals, "queued");
+    out.jobs = status.totals.running + static_cast<int64_t>(status.totals.queued);
     out.state = "up";
   } catch (const Error& error) {
     out.state = remote && error.message.find("not running") == std::string::npos ? "unreachable" : "head is dead";
@@ -83,10 +83,9 @@ int get_head_ip_command(const ParsedCommand& parsed, const Shell& shell) {
 int get_worker_ips_command(const ParsedCommand& parsed, const Shell& shell) {
   const ClusterTarget target = target_for(parsed, shell);
   require_up(target, false);
-  const json reply = get(*shell.open_api(target.place), "nodes");
-  for (const json& node : list_in(reply, "nodes")) {
-    const std::string address = raw_in(node, "address");
-    if (!node.value("head", false) && !address.empty()) shell.out(address + "\n");
+  const auto reply = read_document<api::Nodes>(get(*shell.open_api(target.place), "nodes"));
+  for (const api::Node& node : reply.nodes) {
+    if (!node.head && !node.address.empty()) shell.out(node.address + "\n");
   }
   return 0;
 }

@@ -162,7 +162,7 @@ api::JobSummary job_summary(const Job& job) {
 api::Job job_document(const State& state, const Job& job) {
   api::Job document;
   static_cast<api::JobSummary&>(document) = job_summary(job);
-  document.spec = job.spec;
+  document.spec = to_json(job.spec);
   document.members = members_of(job);
   if (job.phase == JobPhase::kRunning) document.master = fmt::format("{}:{}", job.master_addr, job.master_port);
   if (!job.rerun_of.empty()) document.rerun_of = job.rerun_of;
