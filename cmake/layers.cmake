@@ -1,7 +1,8 @@
 # A layer is a folder under src/: every .cc in it that is not a test becomes one static library.
 function(rubato_layer NAME)
   cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${NAME}/*.cc)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${NAME}/*.cc
+    ${CMAKE_SOURCE_DIR}/src/${NAME}/*/*.cc)
   list(FILTER sources EXCLUDE REGEX "_(test|fuzz)\\.cc$")
   if(sources)
     add_library(rubato_${NAME} STATIC ${sources})

@@ -5,7 +5,8 @@ find_library(RAPIDCHECK_LIBRARY rapidcheck REQUIRED)
 include(GoogleTest)
 
 function(rubato_layer_tests NAME)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${NAME}/*_test.cc)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${NAME}/*_test.cc
+    ${CMAKE_SOURCE_DIR}/src/${NAME}/*/*_test.cc)
   if(NOT sources)
     return()
   endif()
@@ -16,7 +17,7 @@ function(rubato_layer_tests NAME)
     PROPERTIES TIMEOUT 900 LABELS unit)
 endfunction()
 
-foreach(layer core world model api elastic cluster policy reconcile cli)
+foreach(layer core world model api clouds elastic cluster policy reconcile cli)
   rubato_layer_tests(${layer})
 endforeach()
 foreach(layer model api policy cli)  # they read tests/data and docs

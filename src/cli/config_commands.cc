@@ -9,6 +9,7 @@
 #include "cli/session.h"
 #include "cli/user_file.h"
 #include "model/config_schema.h"
+#include "model/provider_kind.h"
 #include "model/yaml_value.h"
 #include "os/files.h"
 
@@ -87,7 +88,7 @@ std::string finding_text(const Finding& one, bool colour) {
 // What the file itself cannot tell: whether the program that it names is there. Its path is meant from the file's
 // folder; a bare name is looked for in PATH where it runs, which may be another machine.
 void look_for_program(ClusterFile& file, const std::string& path) {
-  if (file.provider.type != "external" || file.provider.command.empty()) return;
+  if (!provider_kind(file.provider.type).runs_program || file.provider.command.empty()) return;
   const std::string& word = file.provider.command.front();
   if (word.find('/') == std::string::npos || word.starts_with('~')) return;
   const auto program = (std::filesystem::absolute(path).parent_path() / word).lexically_normal();

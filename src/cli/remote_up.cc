@@ -13,6 +13,7 @@
 #include "cli/session.h"
 #include "core/sha256.h"
 #include "core/text.h"
+#include "model/provider_kind.h"
 #include "os/files.h"
 #include "provider/external_config.h"
 #include "provider/node_plan.h"
@@ -105,7 +106,7 @@ class RemoteUpper {
   // False: there is none, and none is to be made.
   bool find_head() {
     if (wanted_.file.provider.head) return true;
-    if (!provider::is_external(wanted_.file)) {
+    if (!provider_kind(wanted_.file.provider.type).can_make_head) {
       throw Error(
           ErrorCode::kUsage,
           fmt::format("the provider '{}' cannot make the head's machine from here yet", wanted_.file.provider.type),

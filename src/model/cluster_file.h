@@ -49,6 +49,8 @@ struct ProviderConfig {
 
   // `provider: {type: local}` without hosts: nodes are processes of this machine.
   bool this_machine() const;
+  // Nodes are hosts that the file names, or that a server lends.
+  bool has_hosts() const;
 };
 
 struct AuthConfig {

@@ -11,6 +11,7 @@
 
 #include "core/text.h"
 #include "model/cluster_file_readers.h"
+#include "model/provider_kind.h"
 #include "model/yaml_value.h"
 
 namespace rubato {
@@ -43,7 +44,7 @@ bool valid_type_name(const std::string& name) {
 class NodesReader {
  public:
   NodesReader(ConfigSection& top, ConfigReading& reading, ClusterFile& out)
-      : top_(top), reading_(reading), findings_(reading.findings), out_(out), provider_(out.provider.type) {}
+      : top_(top), reading_(reading), findings_(reading.findings), out_(out), kind_(provider_kind(out.provider.type)) {}
 
   void read() {
     max_ = top_.limit("autoscaling.max_workers");
@@ -69,6 +70,8 @@ class NodesReader {
     std::optional<int> least, most;
     std::optional<Yaml> least_at, most_at;
   };
+
+  DefaultTypes default_types() const { return kind_.default_types != nullptr ? kind_.default_types() : DefaultTypes(); }
 
   void read_speed() {
     AutoscalingConfig& scaling = out_.autoscaling;
@@ -173,8 +176,8 @@ class NodesReader {
     if (head != nullptr || worker != nullptr || instances != nullptr) {
       if (is_given(head) || is_given(worker) || is_given(instances)) return legacy_types(head, worker, instances);
     }
-    if (out_.provider.this_machine() || provider_.empty()) return;
-    const DefaultTypes defaults = default_types(provider_);
+    if (out_.provider.this_machine() || out_.provider.type.empty()) return;
+    const DefaultTypes defaults = default_types();
     add_type(defaults.head, defaults.head_config, defaults.resources);
     add_type(defaults.worker, defaults.worker_config, defaults.resources);
     defaulted_ = true;
@@ -190,7 +193,7 @@ class NodesReader {
 
   void legacy_types(const ConfigSection::Given* head, const ConfigSection::Given* worker,
                     const ConfigSection::Given* instances) {
-    const DefaultTypes defaults = default_types(provider_);
+    const DefaultTypes defaults = default_types();
     const ordered_json head_config =
         head != nullptr ? top_.opaque("head_node").value_or(ordered_json::object()) : defaults.head_config;
     const ordered_json worker_config =
@@ -203,7 +206,7 @@ class NodesReader {
     attempt(findings_, [&] {
       for (const Yaml::Entry& entry : instances->value.entries()) {
         ordered_json config = worker_config;
-        config["InstanceType"] = entry.key.as_string();
+        if (!kind_.instance_type_key.empty()) config[std::string(kind_.instance_type_key)] = entry.key.as_string();
         const std::string name = entry.key.as_string();
         read_type(entry);
         if (out_.types.contains(name)) out_.types[name].node_config = std::move(config);
@@ -243,6 +246,11 @@ class NodesReader {
     type.price_per_hour = fields.number("price_per_hour");
     type.spot = fields.flag("spot");
     type.spot_price_per_hour = fields.number("spot_price_per_hour");
+    if (type.spot.value_or(false) && !kind_.offers_spot) {
+      findings_.warning(fields.find("spot")->value,
+                        fmt::format("the provider '{}' has no spot market", out_.provider.type),
+                        "remove spot; its nodes are never taken away");
+    }
     if (auto labels = fields.text_map("labels")) type.labels = std::move(*labels);
     type.setup_host = fields.texts("setup.host");
     type.setup_worker = fields.texts("setup.worker");
@@ -276,7 +284,7 @@ class NodesReader {
       return;
     }
     if (out_.provider.this_machine()) return;  // its head is no node
-    const std::string usual = default_types(provider_).head;
+    const std::string usual = default_types().head;
     if (out_.types.contains(usual)) {
       out_.head_type = usual;
     } else if (out_.types.size() == 1) {
@@ -427,7 +435,7 @@ class NodesReader {
   ConfigReading& reading_;
   Findings& findings_;
   ClusterFile& out_;
-  const std::string provider_;
+  const ProviderKind& kind_;
   std::optional<int> max_, least_;
   bool defaulted_ = false;
   std::map<std::string, Limits> limits_;

@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "core/text.h"
 #include "model/cluster_file_readers.h"
+#include "model/provider_kind.h"
 #include "model/yaml_value.h"
 
 namespace rubato {
@@ -39,83 +39,19 @@ bool read_provider_type(const ConfigSection& top, ProviderConfig& out) {
   return true;
 }
 
-std::optional<HostAddress> read_host(const Yaml& node, Findings& findings) {
-  if (findings.blames(node) || !node.is_scalar()) {
-    attempt(findings, [&] { node.as_string(); });
-    return node.is_scalar() ? std::optional(HostAddress{.host = node.as_string()}) : std::nullopt;
-  }
-  const auto address = parse_host_address(node.as_string());
-  if (!address) {
-    findings.error(node, fmt::format("'{}' is not a host", node.as_string()),
-                   "write host, user@host or user@host:port");
-  }
-  return address;
-}
-
-void read_hosts(const ConfigSection& top, ProviderConfig& out) {
-  Findings& findings = top.findings();
-  if (const auto text = top.text("provider.isolation")) {
-    out.isolation = *text;
-    if (*text != "none" && *text != "netns") {
-      findings.error(top.find("provider.isolation")->value, fmt::format("the isolation '{}' is unknown", *text),
-                     "write none or netns");
-    }
-  }
-  if (const auto* given = top.find("provider.head_ip")) out.head = read_host(given->value, findings);
-  const auto* workers = top.find("provider.worker_ips");
-  if (workers != nullptr) {
-    attempt(findings, [&] {
-      for (const Yaml& item : workers->value.items()) {
-        if (const auto host = read_host(item, findings)) out.workers.push_back(*host);
-      }
-    });
-  }
-  out.external_head_ip = top.text("provider.external_head_ip").value_or("");
-  out.coordinator_address = top.text("provider.coordinator_address").value_or("");
-  if (!out.coordinator_address.empty()) {
-    if (top.find("autoscaling.max_workers") == nullptr) {
-      findings.error(top.find("provider.coordinator_address")->key,
-                     "with a coordinator_address, max_workers is required", "add max_workers: N");
-    }
-    return;
-  }
-  if (workers != nullptr && top.find("provider.head_ip") == nullptr) {
-    findings.error(workers->key, "worker_ips need a head_ip", "add head_ip: HOST, or name a coordinator_address");
-  }
-  std::set<std::string> seen;
-  for (size_t i = 0; i < out.workers.size(); ++i) {
-    const std::string host = to_string(out.workers[i]);
-    if (!seen.insert(host).second) {
-      findings.error(workers->value.items()[i], fmt::format("the host {} is there twice", host));
-    }
-  }
-}
-
-void check_cloud(const ConfigSection& top, const ProviderConfig& out) {
-  Findings& findings = top.findings();
-  const std::optional<Yaml> provider = top.node().find("provider");
-  const bool no_program = out.module.empty() && out.command.empty();
-  if (out.type == "external" && no_program) {
-    findings.error(*provider, "an external provider needs a module or a command",
-                   "add module: package.Class, or command: [/path/to/program]");
-  }
-  if (!out.module.empty() && out.module.find('.') == std::string::npos) {
-    findings.error(top.find("provider.module")->value, fmt::format("the module '{}' names no class", out.module),
-                   "write package.Class");
-  }
-  if (out.type == "gcp" && !top.text("provider.project_id")) {
-    findings.unfilled(*provider, "the provider has no project_id", "add project_id: PROJECT to provider");
-  }
-  if (out.type == "gcp" && out.zones.size() > 1) {
-    findings.error(top.find("provider.availability_zone")->value, "gcp takes one availability_zone");
-  }
+void check_module(const ConfigSection& top, const ProviderConfig& out) {
+  if (out.module.empty() || out.module.find('.') != std::string::npos) return;
+  top.findings().error(top.find("provider.module")->value, fmt::format("the module '{}' names no class", out.module),
+                       "write package.Class");
 }
 
 }  // namespace
 
 bool ProviderConfig::this_machine() const {
-  return type == "local" && !head && workers.empty() && coordinator_address.empty();
+  return provider_kind(type).names_hosts && !head && workers.empty() && coordinator_address.empty();
 }
+
+bool ProviderConfig::has_hosts() const { return provider_kind(type).names_hosts && !this_machine(); }
 
 std::optional<HostAddress> parse_host_address(std::string_view text) {
   HostAddress out;
@@ -175,20 +111,20 @@ void read_provider_config(const ConfigSection& top, ClusterFile& file) {
   out.use_internal_ips = top.flag("provider.use_internal_ips").value_or(false);
   out.use_external_head_ip = top.flag("provider.use_external_head_ip").value_or(false);
   out.disable_node_updaters = top.flag("provider.disable_node_updaters").value_or(false);
-  out.cache_stopped_nodes = top.flag("provider.cache_stopped_nodes").value_or(out.type == "aws");
+  const ProviderKind& kind = provider_kind(out.type);
+  out.cache_stopped_nodes = top.flag("provider.cache_stopped_nodes").value_or(kind.caches_stopped_nodes);
   for (const char* path :
        {"provider.disable_launch_config_check", "provider.foreground_node_launch", "provider.worker_liveness_check"}) {
     top.flag(path);  // for its type; we have no other use for it than passing it on
   }
-  const std::string_view home = out.type == "aws" ? "us-west-2" : out.type == "gcp" ? "us-west1" : "";
-  out.region = top.text("provider.region").value_or(std::string(home));
-  const bool home_zone = out.type == "gcp" && top.find("provider.region") == nullptr;
-  const std::string zone = top.text("provider.availability_zone").value_or(home_zone ? "us-west1-a" : "");
+  out.region = top.text("provider.region").value_or(std::string(kind.region));
+  const std::string_view home_zone = top.find("provider.region") == nullptr ? kind.zone : "";
+  const std::string zone = top.text("provider.availability_zone").value_or(std::string(home_zone));
   for (const std::string_view one : split(zone, ',')) {
     if (!trim(one).empty()) out.zones.emplace_back(trim(one));
   }
-  if (out.type == "local") read_hosts(top, out);
-  check_cloud(top, out);
+  check_module(top, out);
+  if (kind.read != nullptr) kind.read(top, out);
 }
 
 }  // namespace rubato

@@ -15,13 +15,4 @@ void read_jobs(const ConfigSection& top, ClusterFile& out);
 // Limits, node types and the head's type, legacy forms too. After the provider.
 void read_nodes(ConfigSection& top, ConfigReading& reading, ClusterFile& out);
 
-// What Ray's files mean without node types: the two types of its defaults. Empty for providers that have none.
-struct DefaultTypes {
-  std::string head, worker;
-  nlohmann::ordered_json head_config = nlohmann::ordered_json::object();
-  nlohmann::ordered_json worker_config = nlohmann::ordered_json::object();
-  Resources resources;
-};
-DefaultTypes default_types(std::string_view provider);
-
 }  // namespace rubato

@@ -4,6 +4,7 @@
 #include "core/text.h"
 #include "model/cluster_file_readers.h"
 #include "model/job_spec.h"
+#include "model/provider_kind.h"
 
 namespace rubato {
 namespace {
@@ -37,10 +38,7 @@ void read_start(const ConfigSection& top, std::string_view path, std::string_vie
 
 void read_auth(const ConfigSection& top, ClusterFile& out) {
   AuthConfig& auth = out.auth;
-  const std::string& type = out.provider.type;
-  if (type == "aws" || type == "gcp" || type == "azure") auth.ssh_user = "ubuntu";
-  if (type == "aliyun") auth.ssh_user = "root";
-  if (type == "vsphere") auth.ssh_user = "ray";
+  auth.ssh_user = provider_kind(out.provider.type).ssh_user;
   take(auth.ssh_user, top.text("auth.ssh_user"));
   take(auth.ssh_port, top.integer("auth.ssh_port", 1, kPortMax));
   take(auth.ssh_private_key, top.text("auth.ssh_private_key"));

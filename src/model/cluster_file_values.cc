@@ -4,6 +4,7 @@
 
 #include "model/cluster_file.h"
 #include "model/config_keys.h"
+#include "model/provider_kind.h"
 
 namespace rubato {
 namespace {
@@ -40,7 +41,7 @@ void put_text(ordered_json& out, const char* key, const std::string& value) {
 ordered_json provider_value(const ProviderConfig& provider) {
   ordered_json out = ordered_json::object();
   put_text(out, "type", provider.type);
-  if (provider.type == "aws" || provider.type == "gcp") {
+  if (provider_kind(provider.type).has_regions) {
     put_text(out, "region", provider.region);
     if (!provider.zones.empty()) out["availability_zone"] = fmt::format("{}", fmt::join(provider.zones, ","));
     out["cache_stopped_nodes"] = provider.cache_stopped_nodes;
@@ -54,7 +55,7 @@ ordered_json provider_value(const ProviderConfig& provider) {
 ordered_json autoscaling_value(const ClusterFile& file) {
   ordered_json out = ordered_json::object();
   const AutoscalingConfig& scaling = file.autoscaling;
-  if (file.provider.type == "local" && !file.provider.this_machine() && !file.types.empty()) {
+  if (file.provider.has_hosts() && !file.types.empty()) {
     out["min_workers"] = file.types.begin()->second.min_workers;
   }
   out["max_workers"] = scaling.max_workers;
@@ -179,8 +180,7 @@ ordered_json resolved_values(const ClusterFile& file) {
   out["provider"] = provider_value(file.provider);
   out["auth"] = auth_value(file.auth);
   out["autoscaling"] = autoscaling_value(file);
-  const bool hosts = file.provider.type == "local" && !file.provider.this_machine();
-  if (!hosts) {
+  if (!file.provider.has_hosts()) {
     put_text(out, "head_type", file.head_type);
     ordered_json types = ordered_json::object();
     for (const auto& [name, type] : file.types) types[name] = type_value(type);

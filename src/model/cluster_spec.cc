@@ -8,8 +8,10 @@
 
 #include "core/error.h"
 #include "core/hash.h"
+#include "core/text.h"
 #include "model/cluster_file.h"
 #include "model/limits.h"
+#include "model/provider_kind.h"
 
 namespace rubato {
 namespace {
@@ -45,16 +47,17 @@ Duration from_micros(const json& value) {
 
 std::string hex(const RunningHash& hash) { return fmt::format("{:016x}", hash.value()); }
 
-bool is_spot(const nlohmann::ordered_json& config) {
-  const auto market = config.find("InstanceMarketOptions");
-  if (market != config.end() && market->is_object()) return market->value("MarketType", "") == "spot";
-  const auto scheduling = config.find("scheduling");  // gcp: a list of one mapping in Ray's files, or the mapping
-  if (scheduling == config.end()) return false;
-  const auto preemptible = [](const nlohmann::ordered_json& one) {
-    return one.is_object() && (one.value("preemptible", false) || one.value("provisioningModel", "") == "SPOT");
-  };
-  if (!scheduling->is_array()) return preemptible(*scheduling);
-  return std::any_of(scheduling->begin(), scheduling->end(), preemptible);
+bool asks_for_spot(const ClusterFile& file, const NodeTypeConfig& type) {
+  const ProviderKind& kind = provider_kind(file.provider.type);
+  return kind.asks_for_spot != nullptr && kind.asks_for_spot(type.node_config);
+}
+
+std::string supported_kinds() {
+  std::vector<std::string_view> names;
+  for (const ProviderKind* kind : provider_kinds()) {
+    if (kind->is_supported()) names.push_back(kind->supported_as);
+  }
+  return join(names, ", ");
 }
 
 // Without a word in the file, what the clouds' own figures say: a spot machine costs about a third.
@@ -64,7 +67,7 @@ constexpr double kSpotShare = 0.35;
 std::vector<Offering> offerings_of(const ClusterFile& file, const NodeTypeConfig& type) {
   const double price = type.price_per_hour.value_or(0);
   const double spot_price = type.spot_price_per_hour.value_or(price * kSpotShare);
-  const bool only_spot = !type.spot && is_spot(type.node_config);
+  const bool only_spot = !type.spot && asks_for_spot(file, type);
   std::vector<std::string> zones = file.provider.zones;
   if (zones.empty()) zones.emplace_back();
   std::vector<Offering> out;
@@ -304,9 +307,9 @@ ClusterSpec read_cluster_spec(std::string_view text, const std::string& file, co
     throw Error(ErrorCode::kUsage, fmt::format("{} node types are more than {}", read.types.size(), kNodeTypesMax),
                 file);
   }
-  if (read.provider.type != "local" && read.provider.type != "external") {
+  if (!provider_kind(read.provider.type).is_supported()) {
     throw Error(ErrorCode::kUsage, fmt::format("the provider type '{}' is not yet supported here", read.provider.type),
-                read.place("provider.type"), "supported: local (this machine, or hosts of your own), external");
+                read.place("provider.type"), "supported: " + supported_kinds());
   }
   return cluster_spec_of(read, contents);
 }

@@ -1,26 +1,27 @@
 #include "model/config_keys.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <set>
 
 #include "core/text.h"
 #include "model/config_keys_tables.h"
+#include "model/provider_kind.h"
 
 namespace rubato {
 namespace {
 
-constexpr std::array<std::string_view, 15> kProviderTypes{
-    "local",    "aws",      "gcp",     "azure", "kubernetes",     "vsphere",
-    "aliyun",   "external", "staroid", "spark", "fake_multinode", "fake_multinode_docker",
-    "readonly", "kuberay",  "docker"};
+std::vector<ConfigKey> provider_keys() {
+  std::vector<ConfigKey> out(common_provider_keys().begin(), common_provider_keys().end());
+  for (const ProviderKind* kind : provider_kinds()) out.insert(out.end(), kind->keys.begin(), kind->keys.end());
+  return out;
+}
 
 const std::vector<ConfigKey>& all_keys() {
   static const std::vector<ConfigKey> rows = [] {
     std::vector<ConfigKey> all;
-    for (const auto* part : {&our_keys(), &provider_keys(), &ray_keys()}) {
-      all.insert(all.end(), part->begin(), part->end());
+    for (const std::vector<ConfigKey>& part : {our_keys(), provider_keys(), ray_keys()}) {
+      all.insert(all.end(), part.begin(), part.end());
     }
     return all;
   }();
@@ -140,6 +141,13 @@ std::optional<std::string> nearest_config_key(std::string_view word) {
   return nearest(word, names);
 }
 
-std::span<const std::string_view> provider_types() { return kProviderTypes; }
+std::span<const std::string_view> provider_types() {
+  static const std::vector<std::string_view> types = [] {
+    std::vector<std::string_view> out;
+    for (const ProviderKind* kind : provider_kinds()) out.push_back(kind->type);
+    return out;
+  }();
+  return types;
+}
 
 }  // namespace rubato

@@ -7,8 +7,7 @@
 
 namespace rubato {
 
-const std::vector<ConfigKey>& our_keys();       // our form, as far as it is not the provider's
-const std::vector<ConfigKey>& provider_keys();  // provider.*
-const std::vector<ConfigKey>& ray_keys();       // Ray's other words, modern and legacy
+const std::vector<ConfigKey>& our_keys();  // our form, as far as it is not the provider's (provider_kind.h)
+const std::vector<ConfigKey>& ray_keys();  // Ray's other words, modern and legacy
 
 }  // namespace rubato

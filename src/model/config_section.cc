@@ -9,6 +9,7 @@
 #include "core/text.h"
 #include "model/limits.h"
 #include "model/placeholders.h"
+#include "model/provider_kind.h"
 #include "model/yaml_value.h"
 
 namespace rubato {
@@ -24,17 +25,10 @@ std::string section_name(std::string_view prefix) {
   return prefix.empty() ? "the cluster file" : prefix == "node_types.*" ? "the node type" : std::string(prefix);
 }
 
-bool open_provider(std::string_view type) {
-  for (const std::string_view closed : {"local", "aws", "gcp", "azure", "aliyun", "vsphere", "kubernetes"}) {
-    if (type == closed) return false;
-  }
-  return true;
-}
-
 bool on_this_machine(const Yaml& document, std::string_view provider_type) {
   const auto provider = document.find("provider");
-  return provider_type == "local" && provider && !provider->find("head_ip") && !provider->find("worker_ips") &&
-         !provider->find("coordinator_address");
+  return provider_kind(provider_type).names_hosts && provider && !provider->find("head_ip") &&
+         !provider->find("worker_ips") && !provider->find("coordinator_address");
 }
 
 // A command with ": " in it is a mapping to YAML; people do not see why.
@@ -111,7 +105,7 @@ void ConfigSection::unknown(const Yaml::Entry& entry, const std::string& prefix)
   const std::string word = entry.key.as_string();
   if (prefix.empty() && word.starts_with("x-")) return;  // a place for anchors
   const bool provider = prefix == "provider";
-  if (provider && open_provider(reading_.provider_type)) return;
+  if (provider && provider_kind(reading_.provider_type).has_open_section) return;
   std::vector<std::string_view> known;
   for (const ConfigKey* key : config_keys_under(prefix)) {
     if (key->era != KeyEra::kWritten) known.push_back(key->leaf());

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/text.h"
+#include "model/provider_kind.h"
 
 namespace rubato::embedded {
 extern const char node_provider_host[];
@@ -79,7 +80,7 @@ std::string_view to_string(ExternalPlace place) {
   return {};
 }
 
-bool is_external(const ClusterFile& file) { return file.provider.type == "external"; }
+bool is_external(const ClusterFile& file) { return provider_kind(file.provider.type).runs_program; }
 
 Json ray_form(const ClusterFile& file) {
   Json out{

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/sha256.h"
+#include "model/provider_kind.h"
 
 namespace rubato::provider {
 
@@ -63,7 +64,7 @@ NodeSetupSpec plan_node(const ClusterFile& file, const NodeOrder& order, const M
   const int64_t gpus = (order.type.resources.of(kGpu) + kMilli - 1) / kMilli;
   for (int64_t i = 0; i < gpus; ++i) spec.agent.gpus.push_back(std::to_string(i));
   spec.log_file = fmt::format("{}/nodes/{}.log", cluster_folder, order.node.value);
-  const bool own_hosts = file.provider.type == "local";
+  const bool own_hosts = provider_kind(file.provider.type).has_own_machines;
   spec.fresh_machine = !own_hosts;
   if (!own_hosts) spec.limits.reachable = kFreshMachineMax;
   return spec;

@@ -6,6 +6,7 @@
 
 #include "cluster/apply.h"
 #include "core/time.h"
+#include "model/provider_kind.h"
 
 namespace rubato::reconcile {
 
@@ -97,8 +98,8 @@ class InputMaker {
   std::map<Resources, size_t> demand_at_;
 };
 
-// Its nodes are processes of this machine, or hosts of one's own: they cost nothing unless the file gives a price.
-bool has_own_machines(const ClusterSpec& spec) { return spec.provider == "local"; }
+// They cost nothing unless the file gives a price.
+bool has_own_machines(const ClusterSpec& spec) { return provider_kind(spec.provider).has_own_machines; }
 
 policy::Market market_of(Market market) {
   return market == Market::kSpot ? policy::Market::kSpot : policy::Market::kOnDemand;

@@ -1,0 +1,64 @@
+// Every kind of provider that a cluster file may name.
+#include <array>
+
+#include "clouds/kinds.h"
+
+namespace rubato {
+namespace {
+
+// Of Ray's, known by name alone.
+constexpr ProviderKind named(std::string_view type) { return {.type = type, .has_open_section = true}; }
+constexpr ProviderKind kStaroid = named("staroid");
+constexpr ProviderKind kSpark = named("spark");
+constexpr ProviderKind kFake = named("fake_multinode");
+constexpr ProviderKind kFakeDocker = named("fake_multinode_docker");
+constexpr ProviderKind kReadonly = named("readonly");
+constexpr ProviderKind kKuberay = named("kuberay");
+constexpr ProviderKind kDocker = named("docker");
+
+constexpr std::array<const ProviderKind*, 15> kKinds{&clouds::kLocal,
+                                                     &clouds::kAws,
+                                                     &clouds::kGcp,
+                                                     &clouds::kAzure,
+                                                     &clouds::kKubernetes,
+                                                     &clouds::kVsphere,
+                                                     &clouds::kAliyun,
+                                                     &clouds::kExternal,
+                                                     &kStaroid,
+                                                     &kSpark,
+                                                     &kFake,
+                                                     &kFakeDocker,
+                                                     &kReadonly,
+                                                     &kKuberay,
+                                                     &kDocker};
+
+}  // namespace
+
+std::span<const ProviderKind* const> provider_kinds() { return kKinds; }
+
+std::span<const ConfigKey> common_provider_keys() {
+  using enum KeyType;
+  using enum KeyEra;
+  static constexpr std::array<ConfigKey, 12> kRows{{
+      {"provider", kSection, "", "where machines come from"},
+      {"provider.type", kText, "", "aws, gcp, azure, kubernetes, vsphere, aliyun, local or external"},
+      {"provider.use_internal_ips", kBool, "false", "reach the nodes at their private addresses"},
+      {"provider.use_external_head_ip", kBool, "false",
+       "reach the head at its public address although use_internal_ips is set"},
+      {"provider.disable_node_updaters", kBool, "false", "start nodes, but do not set them up over SSH"},
+      {"provider.disable_launch_config_check", kBool, "false", "keep nodes whose configuration has changed"},
+      {"provider.foreground_node_launch", kBool, "false",
+       "launch nodes one after the other; Rubato never blocks on a launch"},
+      {"provider.worker_liveness_check", kBool, "true", "replace nodes that do not answer"},
+      {"provider._config_cache_path", kAny, "", "written by Ray into its cache", kWritten},
+      {"provider.region", kText, "us-west-2 (aws), us-west1 (gcp)", "the cloud's region", kShared, "", "",
+       "aws gcp aliyun"},
+      {"provider.availability_zone", kText, "any (aws), us-west1-a (gcp)",
+       "zones to try in order, with commas between; gcp takes one", kShared, "", "", "aws gcp azure aliyun"},
+      {"provider.cache_stopped_nodes", kBool, "true (aws), false (others)",
+       "stop nodes instead of ending them, and start them again later", kShared, "", "", "aws gcp azure aliyun"},
+  }};
+  return kRows;
+}
+
+}  // namespace rubato
