@@ -169,7 +169,7 @@ class PipeProvider final : public provider::NodeProvider {
     scope_.spawn(agent->run(listener_));
     co_return;
   }
-  Task<void> remove(NodeId) override { co_return; }
+  Task<void> remove(provider::NodeRemoval) override { co_return; }
   Task<std::vector<NodeId>> list() override { co_return std::vector<NodeId>{}; }
 
   std::map<NodeId, std::unique_ptr<PipeAgent>> agents;

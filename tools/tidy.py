@@ -29,7 +29,7 @@ LAYERS = {
     "world": {"core"},
     "model": {"core"},
     "api": {"core", "model"},
-    "clouds": {"core", "model"},
+    "clouds": _SHELL | {"provider"},  # one folder each: what it is, and how its machines are made
     "archive": {"core", "world"},
     "elastic": {"core", "model"},
     "cluster": {"core", "model", "elastic"},
@@ -45,7 +45,7 @@ LAYERS = {
     "simulate": _SHELL | {"provider", "agent", "node", "head", "sim", "api"},
     "cli": _SHELL | {"api", "provider", "agent", "node", "head", "os", "sim", "simulate"},
 }
-PURE_LAYERS = {"api", "model", "clouds", "elastic", "cluster", "policy", "reconcile"}
+PURE_LAYERS = {"api", "model", "elastic", "cluster", "policy", "reconcile"}
 TEST_EXTRA = {"os", "sim"}  # tests may use either world
 SIM_TEST_EXTRA = _SHELL | {"provider", "agent", "node", "head"}  # the simulator's tests drive the real shells
 GENERATED_HEADERS = {"build_stamp.h"}

@@ -218,7 +218,7 @@ std::optional<provider::ContainerSpec> container_asked(const ParsedCommand& pars
   if (where == "host" || !target.text) return std::nullopt;
   const ClusterFile& file = target.text->file;
   const bool head = worker_type.empty();
-  auto container = provider::container_spec(file, head ? file.head_type : worker_type, head);
+  auto container = node_recipe_of(file, head ? file.head_type : worker_type, head).container;
   if (!container && where == "docker") {
     throw Error(ErrorCode::kUsage, "--run-env docker: the cluster file has no docker section", target.text->path,
                 "drop the flag, or add docker with an image");

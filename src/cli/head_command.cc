@@ -169,24 +169,22 @@ provider::LocalSettings local_settings(const DaemonWorld& daemon, const std::str
   return settings;
 }
 
-// The newest text is the controller's, who comes after its provider.
-MachineProviderSettings machine_settings(const std::string& dir, const std::string& cluster, const HeadSettings& wanted,
-                                         head::Controller* const& leading) {
+MachineProviderSettings machine_settings(const std::string& dir, const std::string& cluster,
+                                         const HeadSettings& wanted) {
   MachineProviderSettings settings;
   settings.provider = wanted.provider;
   settings.address = wanted.address;
   settings.cluster = cluster;
   settings.folder = dir;
-  settings.text = [&leading] { return leading != nullptr ? leading->state().spec_text : std::string(); };
   return settings;
 }
 
 // What the workers of a dead agent had printed goes to the jobs' logs before the node's folder is removed.
-Task<void> save_last_lines(DaemonWorld& daemon, head::Controller& controller, NodeId node, std::string folder) {
+Task<void> save_last_lines(DaemonWorld& daemon, provider::NodeRemoval removal, std::string folder) {
+  const NodeId node = removal.node;
+  if (!removal.keep_lines) co_return;
   try {
-    node::KeepLines keep = [&controller, node](elastic::LogLines lines) {
-      return controller.keep_last_lines(node, std::move(lines));
-    };
+    node::KeepLines keep = std::move(removal.keep_lines);
     co_await node::send_last_lines(daemon.world, std::move(folder), std::move(keep));
   } catch (const Error& error) {
     if (error.code == ErrorCode::kUnavailable) throw;  // no room for them now: the node's folder stays until then
@@ -195,10 +193,10 @@ Task<void> save_last_lines(DaemonWorld& daemon, head::Controller& controller, No
 }
 
 std::unique_ptr<provider::NodeProvider> local_provider(DaemonWorld& daemon, Daemons& daemons, const std::string& dir,
-                                                       const std::string& cluster, head::Controller* const& leading) {
+                                                       const std::string& cluster) {
   provider::LocalSettings local = local_settings(daemon, dir, cluster);
-  local.last_words = [&daemon, &leading](NodeId node, std::string folder) {
-    return save_last_lines(daemon, *leading, std::move(node), std::move(folder));
+  local.last_words = [&daemon](provider::NodeRemoval removal, std::string folder) {
+    return save_last_lines(daemon, std::move(removal), std::move(folder));
   };
   return std::make_unique<provider::LocalProvider>(daemon.world, daemons, std::move(local));
 }
@@ -334,10 +332,9 @@ Task<int> run_head(DaemonWorld& daemon, std::string dir, HeadStart start) {
 
   const OpenJournal journal = co_await open_journal(daemon, dir, cluster, wanted.store, start.accept_loss);
   os::RealDaemons daemons;
-  head::Controller* leading = nullptr;  // made after the provider
   const std::unique_ptr<provider::NodeProvider> provider =
-      wanted.provider.empty() ? local_provider(daemon, daemons, dir, cluster, leading)
-                              : machine_provider(daemon, machine_settings(dir, cluster, wanted, leading));
+      wanted.provider.empty() ? local_provider(daemon, daemons, dir, cluster)
+                              : machine_provider(daemon, machine_settings(dir, cluster, wanted));
   head::HeadSettings settings;
   settings.folder = dir;
   settings.version = daemon.version;
@@ -351,7 +348,6 @@ Task<int> run_head(DaemonWorld& daemon, std::string dir, HeadStart start) {
   Metrics metrics;
   const DaemonWorld::TurnMeasure measured(daemon, metrics);
   head::Controller controller(daemon.world, *journal.journal, *provider, settings, metrics, daemon.log);
-  leading = &controller;
   co_await controller.recover();
   const size_t record_bytes_max =
       wanted.store.empty() ? os::SqliteJournal::kRecordBytesMax : os::EtcdJournal::kRecordBytesMax;

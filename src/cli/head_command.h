@@ -13,7 +13,7 @@ struct HeadSettings {
   std::string store;      // "etcd://HOST:PORT,..."; empty: SQLite in the folder
   std::string listen;     // the address of the API; empty: loopback
   bool isolated = false;  // nodes have network namespaces of their own
-  std::string provider;   // "local": hosts of one's own, "external"; empty: processes of this machine
+  std::string provider;   // the type of who makes machines; empty: nodes are processes of this machine
   std::string address;    // of this machine, as other nodes reach it; empty: there are none
 };
 HeadSettings read_head_settings(const std::string& dir);  // defaults when there are none

@@ -1,11 +1,10 @@
 #include "cli/machine_provider.h"
 
-#include <nlohmann/json.hpp>
+#include <fmt/format.h>
 
-#include "core/text.h"
+#include "core/error.h"
 #include "os/certificates.h"
-#include "provider/external_instances.h"
-#include "provider/host_list.h"
+#include "provider/instances.h"
 #include "provider/local_runner.h"
 #include "provider/node_plan.h"
 #include "provider/ssh_provider.h"
@@ -17,108 +16,21 @@ namespace {
 using provider::CommandRunner;
 using provider::Machine;
 using provider::NodeOrder;
+using provider::NodeRemoval;
 using provider::NodeSetupSpec;
 
-// The hosts that the newest file names. Made anew for each call: what must last is in hosts.json.
-class HostsOfFile final : public provider::Instances {
- public:
-  HostsOfFile(World& world, std::string folder, std::function<std::string()> text)
-      : world_(world), folder_(std::move(folder)), text_(std::move(text)) {}
-
-  Task<Machine> create(NodeOrder order) override {
-    provider::HostList hosts(world_, settings(order.text));
-    co_return co_await hosts.create(std::move(order));
-  }
-  Task<std::optional<Machine>> find(NodeId node) override {
-    provider::HostList hosts(world_, settings(text_()));
-    co_return co_await hosts.find(std::move(node));
-  }
-  Task<void> remove(NodeId node, bool cleaned) override {
-    provider::HostList hosts(world_, settings(text_()));
-    co_await hosts.remove(std::move(node), cleaned);
-  }
-  Task<std::vector<NodeId>> list() override {
-    provider::HostList hosts(world_, settings(text_()));
-    co_return co_await hosts.list();
-  }
-  bool machines_stay() const override { return true; }
-  void note_cleaned(const NodeId& node) override { provider::HostList(world_, settings(text_())).note_cleaned(node); }
-  void note_failure(const NodeId& node, const std::string& why) override {
-    provider::HostList(world_, settings(text_())).note_failure(node, why);
-  }
-
- private:
-  provider::HostListSettings settings(const std::string& text) const {
-    const ClusterFile file = read_cluster_file(text, "cluster.yaml");
-    provider::HostListSettings out;
-    out.head = file.provider.head;
-    out.workers = file.provider.workers;
-    out.file = folder_ + "/hosts.json";
-    return out;
-  }
-
-  World& world_;
-  const std::string folder_;
-  const std::function<std::string()> text_;
-};
-
-// Machines from the file's program. It is started when the file is known: the controller comes after its provider.
-class ProgramOfFile final : public provider::Instances {
- public:
-  ProgramOfFile(DaemonWorld& daemon, const MachineProviderSettings& settings)
-      : daemon_(daemon), folder_(settings.folder), address_(settings.address), text_(settings.text) {}
-
-  Task<Machine> create(NodeOrder order) override { return with(order.text).create(std::move(order)); }
-  Task<std::optional<Machine>> find(NodeId node) override { return with(text_()).find(std::move(node)); }
-  Task<void> remove(NodeId node, bool cleaned) override { return with(text_()).remove(std::move(node), cleaned); }
-  Task<std::vector<NodeId>> list() override {
-    const std::string text = text_();
-    if (text.empty() && !instances_) co_return std::vector<NodeId>();  // no file yet: nothing was ever made
-    co_return co_await with(text).list();
-  }
-  bool machines_stay() const override { return instances_ && instances_->machines_stay(); }
-  void note_cleaned(const NodeId& node) override { with(text_()).note_cleaned(node); }
-  void note_failure(const NodeId& node, const std::string& why) override { with(text_()).note_failure(node, why); }
-
- private:
-  provider::ExternalInstances& with(const std::string& text) {
-    if (!instances_) {
-      instances_ = std::make_unique<provider::ExternalInstances>(daemon_.world, read_cluster_file(text, "cluster.yaml"),
-                                                                 settings(), daemon_.log);
-    }
-    return *instances_;
-  }
-
-  provider::ExternalSettings settings() {
-    provider::ExternalSettings out;
-    out.place = provider::ExternalPlace::kHead;
-    for (const auto& [name, value] : daemon_.environment) out.env.push_back(name + "=" + value);
-    out.folder = folder_ + "/provider";
-    daemon_.files.make_folders(out.folder);
-    out.state = folder_ + "/provider-state";
-    out.version = daemon_.version;
-    const std::string carried = daemon_.files.read(folder_ + "/provider-carry.json").value_or("null");
-    out.carry = nlohmann::json::parse(carried, nullptr, false);
-    if (out.carry.is_discarded()) out.carry = nullptr;
-    if (const auto key = daemon_.files.read(folder_ + "/ssh/id_ed25519.pub")) {
-      out.authorized_keys.emplace_back(trim(*key));
-    }
-    Machine own;
-    own.host.host = own.address = address_;
-    own.this_machine = true;
-    out.own = own;
-    return out;
-  }
-
-  DaemonWorld& daemon_;
-  const std::string folder_, address_;
-  const std::function<std::string()> text_;
-  std::unique_ptr<provider::ExternalInstances> instances_;
-};
-
 std::unique_ptr<provider::Instances> instances_for(DaemonWorld& daemon, const MachineProviderSettings& settings) {
-  if (settings.provider == "external") return std::make_unique<ProgramOfFile>(daemon, settings);
-  return std::make_unique<HostsOfFile>(daemon.world, settings.folder, settings.text);
+  const provider::MakeInstances make = provider::instances_maker(settings.provider);
+  if (make == nullptr) {
+    throw Error(ErrorCode::kUsage, fmt::format("nobody here makes machines of the provider '{}'", settings.provider),
+                settings.folder, "start the head with the rubato that has started it first");
+  }
+  provider::InstancesSettings place;
+  place.folder = settings.folder;
+  place.address = settings.address;
+  for (const auto& [name, value] : daemon.environment) place.env.push_back(name + "=" + value);
+  place.version = daemon.version;
+  return make(daemon.world, place, daemon.log);
 }
 
 class MachineProvider final : public provider::NodeProvider {
@@ -131,9 +43,10 @@ class MachineProvider final : public provider::NodeProvider {
         instances_(instances_for(daemon, settings_)),
         provider_(daemon.world, *instances_, binary_, provider_settings()) {}
 
+  void configure(const ClusterSpec& spec) override { provider_.configure(spec); }
   Task<void> create(NodeOrder order) override { return provider_.create(std::move(order)); }
-  Task<void> salvage(NodeId node) override { return provider_.salvage(std::move(node)); }
-  Task<void> remove(NodeId node) override { return provider_.remove(std::move(node)); }
+  Task<void> salvage(NodeRemoval removal) override { return provider_.salvage(std::move(removal)); }
+  Task<void> remove(NodeRemoval removal) override { return provider_.remove(std::move(removal)); }
   Task<std::vector<NodeId>> list() override { return provider_.list(); }
 
  private:
@@ -146,32 +59,29 @@ class MachineProvider final : public provider::NodeProvider {
 
   provider::SshProviderSettings provider_settings() {
     provider::SshProviderSettings out;
+    out.cluster = settings_.cluster;
     out.runner = runner_;
-    out.reach = [this](const Machine& machine) { return reach(machine); };
+    out.reach = [this](const Machine& machine, const NodeRecipe& recipe) { return reach(machine, recipe); };
     out.plan = [this](NodeOrder order, Machine machine) { return plan(std::move(order), std::move(machine)); };
-    out.end = [this](const NodeId& node) {
-      return provider::plan_end(read_cluster_file(settings_.text(), "cluster.yaml"), node);
-    };
     return out;
   }
 
-  std::unique_ptr<CommandRunner> reach(const Machine& machine) {
+  std::unique_ptr<CommandRunner> reach(const Machine& machine, const NodeRecipe& recipe) {
     if (machine.this_machine) return std::make_unique<provider::LocalRunner>(daemon_.world, runner_);
-    const ClusterFile file = read_cluster_file(settings_.text(), "cluster.yaml");
-    provider::SshTarget target = provider::ssh_target(machine.host, file.auth);
-    // The person's key stays where it is; the head has its own, which `up` has let into the workers.
+    AuthConfig auth;
+    auth.ssh_user = recipe.ssh_user;
+    auth.ssh_port = recipe.ssh_port;
+    provider::SshTarget target = provider::ssh_target(machine.host, auth);
+    // The person's key stays where it is; the head has its own, which `up` has let into the workers. A proxy leads from
+    // the person's machine to the cluster; the head is inside.
     target.key_file = settings_.folder + "/ssh/id_ed25519";
     target.known_hosts = settings_.folder + "/ssh/known_hosts";
     target.control_folder = provider::control_folder(daemon_.files, settings_.folder);
-    // A proxy leads from the person's machine to the cluster; the head is inside.
-    target.proxy_command.clear();
-    target.proxy_jump.clear();
     return std::make_unique<provider::SshRunner>(daemon_.world, runner_, std::move(target));
   }
 
   Task<NodeSetupSpec> plan(NodeOrder order, Machine machine) {
-    const ClusterFile file = read_cluster_file(order.text, "cluster.yaml");
-    NodeSetupSpec spec = provider::plan_node(file, order, machine, settings_.folder);
+    NodeSetupSpec spec = provider::plan_node(order, machine, settings_.folder);
     spec.identity = identity(order.node);
     spec.agent.outputs = settings_.folder + "/jobs";
     spec.agent.outputs_mark = outputs_mark();

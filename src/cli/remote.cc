@@ -140,9 +140,11 @@ Task<int> end_head_of(provider::ExternalInstances& instances, Remote::ExternalHe
   head.machines_stay = greeting.machines_stay;
   const std::vector<NodeId> all = co_await instances.list();
   for (const NodeId& each : all) {
-    if (each != node) co_await instances.remove(each, true);
+    provider::NodeRemoval removal(each);
+    if (each != node) co_await instances.remove(std::move(removal), true);
   }
-  co_await instances.remove(node, true);
+  provider::NodeRemoval last(node);
+  co_await instances.remove(std::move(last), true);
   co_return 0;
 }
 
@@ -247,13 +249,15 @@ class RealRemote final : public Remote {
   ExternalHead make_external_head(const ClusterFile& file, provider::ExternalSettings settings) override {
     settings.env = world().settings.env;
     settings.version = RUBATO_VERSION;
-    provider::ExternalInstances instances(world().world, file, std::move(settings), Log());
+    provider::ExternalInstances instances(world().world, cluster_spec_of(file).provider_config, std::move(settings),
+                                          Log());
     const ClusterSpec spec = cluster_spec_of(file);
     provider::NodeOrder order;
     order.node.value = kHeadNode;
     order.of_head = true;
     order.type.name = file.head_type;
     if (const auto type = spec.types.find(file.head_type); type != spec.types.end()) order.type = type->second;
+    order.launch_hash = launch_hash(spec, order.type);
     ExternalHead head;
     world().runtime.run(make_head_into(instances, std::move(order), head));
     return head;
@@ -264,7 +268,8 @@ class RealRemote final : public Remote {
     settings.version = RUBATO_VERSION;
     settings.state = world().settings.scratch + "/provider";
     settings.look = true;
-    provider::ExternalInstances instances(world().world, file, std::move(settings), Log());
+    provider::ExternalInstances instances(world().world, cluster_spec_of(file).provider_config, std::move(settings),
+                                          Log());
     provider::ExternalGreeting greeting;
     world().runtime.run(greet_into(instances, greeting));
     return greeting;
@@ -273,7 +278,8 @@ class RealRemote final : public Remote {
   ExternalHead end_external_head(const ClusterFile& file, provider::ExternalSettings settings) override {
     settings.env = world().settings.env;
     settings.version = RUBATO_VERSION;
-    provider::ExternalInstances instances(world().world, file, std::move(settings), Log());
+    provider::ExternalInstances instances(world().world, cluster_spec_of(file).provider_config, std::move(settings),
+                                          Log());
     ExternalHead head;
     world().runtime.run(end_head_of(instances, head));
     return head;

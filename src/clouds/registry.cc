@@ -2,6 +2,8 @@
 #include <array>
 
 #include "clouds/kinds.h"
+#include "provider/external_instances.h"
+#include "provider/host_list.h"
 
 namespace rubato {
 namespace {
@@ -16,25 +18,47 @@ constexpr ProviderKind kReadonly = named("readonly");
 constexpr ProviderKind kKuberay = named("kuberay");
 constexpr ProviderKind kDocker = named("docker");
 
-constexpr std::array<const ProviderKind*, 15> kKinds{&clouds::kLocal,
-                                                     &clouds::kAws,
-                                                     &clouds::kGcp,
-                                                     &clouds::kAzure,
-                                                     &clouds::kKubernetes,
-                                                     &clouds::kVsphere,
-                                                     &clouds::kAliyun,
-                                                     &clouds::kExternal,
-                                                     &kStaroid,
-                                                     &kSpark,
-                                                     &kFake,
-                                                     &kFakeDocker,
-                                                     &kReadonly,
-                                                     &kKuberay,
-                                                     &kDocker};
+// What it is, and who makes its machines; null: nobody here.
+struct Registration {
+  const ProviderKind* kind;
+  provider::MakeInstances make = nullptr;
+};
+
+constexpr std::array<Registration, 15> kRegistrations{{
+    {&clouds::kLocal, provider::make_host_list},
+    {&clouds::kAws},
+    {&clouds::kGcp},
+    {&clouds::kAzure},
+    {&clouds::kKubernetes},
+    {&clouds::kVsphere},
+    {&clouds::kAliyun},
+    {&clouds::kExternal, provider::make_external_instances},
+    {&kStaroid},
+    {&kSpark},
+    {&kFake},
+    {&kFakeDocker},
+    {&kReadonly},
+    {&kKuberay},
+    {&kDocker},
+}};
 
 }  // namespace
 
-std::span<const ProviderKind* const> provider_kinds() { return kKinds; }
+std::span<const ProviderKind* const> provider_kinds() {
+  static constexpr auto kKinds = [] {
+    std::array<const ProviderKind*, kRegistrations.size()> kinds{};
+    for (size_t i = 0; i < kinds.size(); ++i) kinds[i] = kRegistrations[i].kind;
+    return kinds;
+  }();
+  return kKinds;
+}
+
+provider::MakeInstances provider::instances_maker(std::string_view provider_type) {
+  for (const Registration& one : kRegistrations) {
+    if (one.kind->type == provider_type) return one.make;
+  }
+  return nullptr;
+}
 
 std::span<const ConfigKey> common_provider_keys() {
   using enum KeyType;

@@ -109,6 +109,28 @@ void forget_oldest(State& state) {
   }
 }
 
+bool refers_to(const Node& node, const std::string& recipe) {
+  return node.recipe == recipe || std::ranges::count(node.recipes_before, recipe) > 0;
+}
+
+// Of `recipes`, those that the newest file has not and a node still needs.
+std::map<std::string, NodeRecipe> still_needed(const State& state, std::map<std::string, NodeRecipe> recipes) {
+  std::erase_if(recipes, [&](const auto& entry) {
+    if (state.spec && state.spec->recipes.contains(entry.first)) return true;
+    return std::ranges::none_of(state.nodes, [&](const auto& node) { return refers_to(node.second, entry.first); });
+  });
+  return recipes;
+}
+
+// From now on it is made by what the newest file says. What it was made by so far may still be there.
+void take_recipe(const State& state, Node& node) {
+  const std::string recipe = state.spec ? recipe_for(*state.spec, node.type, node.head) : "";
+  if (recipe.empty() || recipe == node.recipe) return;
+  const bool known = node.recipe.empty() || std::ranges::count(node.recipes_before, node.recipe) > 0;
+  if (!known) node.recipes_before.push_back(node.recipe);
+  node.recipe = recipe;
+}
+
 // In next_node: the number of types that the journal does not know yet, after a loss.
 constexpr std::string_view kAnyType = "";
 
@@ -127,12 +149,16 @@ struct Applier {
       state.shutting_down = false;
       state.spec.reset();
       state.spec_text.clear();
+      state.old_recipes.clear();
     }
   }
   void operator()(const ClusterConfigured& e) {
     if (!state.spec || state.shutting_down) state.born = time;
-    state.spec = e.spec;
+    std::map<std::string, NodeRecipe> recipes = std::move(state.old_recipes);
+    if (state.spec) recipes.merge(state.spec->recipes);
+    state.spec = with_recipes(e.spec, e.text);
     state.spec_text = e.text;
+    state.old_recipes = still_needed(state, std::move(recipes));
     state.no_restart = e.no_restart;
     state.shutting_down = false;
     if (const auto any = state.next_node.find(std::string(kAnyType)); any != state.next_node.end()) {
@@ -164,6 +190,7 @@ struct Applier {
     node.reasons = e.reasons;
     node.runtime = e.runtime;
     node.head = e.head;
+    take_recipe(state, node);  // the records are in order: what is configured now is what it is made by
     state.nodes[e.node] = node;
     if (!e.head) ++state.next_node[e.type];
   }
@@ -179,6 +206,7 @@ struct Applier {
     if (!node || node->phase == NodePhase::kLost || node->phase == NodePhase::kRemoving) return;
     drop_workers(*node);
     node->runtime = e.runtime;
+    take_recipe(state, *node);
     node->refreshing.clear();
     node->update = false;
     if (!node->agent.value.empty()) node->retired = node->agent;
@@ -200,6 +228,7 @@ struct Applier {
     Node* node = node_at(state, e.node);
     if (!node || node->phase != NodePhase::kRequested || node->runtime != e.runtime) return;
     node->restart = false;
+    node->recipes_before.clear();
     note_success(state.shortages, node->type, node->offering);
     move(*node, NodePhase::kStarting, "");
   }
@@ -263,6 +292,7 @@ struct Applier {
       spent.micros += cost_of(*node, time);
       lose_outputs(*node);
       state.nodes.erase(e.node);
+      if (!state.old_recipes.empty()) state.old_recipes = still_needed(state, std::move(state.old_recipes));
     }
   }
   void operator()(const StrayFound&) { ++state.strays; }

@@ -58,7 +58,8 @@ class FieldReader {
 template <class T>
 concept IsId = std::is_same_v<T, NodeId> || std::is_same_v<T, JobId> || std::is_same_v<T, AgentId>;
 template <class T>
-concept IsSpec = std::is_same_v<T, JobSpec> || std::is_same_v<T, ClusterSpec> || std::is_same_v<T, Resources>;
+concept IsSpec = std::is_same_v<T, JobSpec> || std::is_same_v<T, ClusterSpec> || std::is_same_v<T, Resources> ||
+    std::is_same_v<T, NodeRecipe>;
 template <class T>
 concept HasFields = requires(FieldWriter& io, T& value) {
   fields(io, value);
@@ -147,6 +148,8 @@ void read_value(const Json& json, T& value) {
     value = job_spec_from_json(json);
   } else if constexpr (std::is_same_v<T, ClusterSpec>) {
     value = cluster_spec_from_json(json);
+  } else if constexpr (std::is_same_v<T, NodeRecipe>) {
+    value = node_recipe_from_json(json);
   } else if constexpr (std::is_same_v<T, Resources>) {
     value = resources_from_json(json);
   } else if constexpr (std::is_same_v<T, Duration>) {

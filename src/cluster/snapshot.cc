@@ -26,6 +26,8 @@ void fields(Io& io, Node& n) {
   io("head", n.head);
   io("runtime", n.runtime);
   io("refreshing", n.refreshing);
+  io("recipe", n.recipe);
+  io("recipes_before", n.recipes_before);
   io("update", n.update);
   io("restart", n.restart);
   io("retired", n.retired);
@@ -124,6 +126,7 @@ void fields(Io& io, State& s) {
   io("head_since", s.head_since);
   io("spec", s.spec);
   io("spec_text", s.spec_text);
+  io("old_recipes", s.old_recipes);
   io("no_restart", s.no_restart);
   io("shutting_down", s.shutting_down);
   io("nodes", s.nodes);
@@ -191,6 +194,13 @@ void check_workers(const State& state) {
   }
 }
 
+// A snapshot from before there were recipes: its nodes were made by its file.
+void add_recipes(State& state) {
+  if (!state.spec || !state.spec->recipes.empty()) return;
+  state.spec = with_recipes(std::move(*state.spec), state.spec_text);
+  for (auto& [id, node] : state.nodes) node.recipe = recipe_for(*state.spec, node.type, node.head);
+}
+
 std::string encode_snapshot(const State& state) {
   Json json = write_value(state);
   json["v"] = kRecordVersion;
@@ -205,6 +215,7 @@ State decode_snapshot(std::string_view bytes) {
     }
     State state;
     read_value(json, state);
+    add_recipes(state);
     check_indexes(state);
     check_workers(state);
     derive(state);

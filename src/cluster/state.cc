@@ -60,6 +60,14 @@ const Seat* Job::seat_on(const NodeId& node) const {
   return nullptr;
 }
 
+const NodeRecipe* find_recipe(const State& state, const std::string& id) {
+  if (state.spec) {
+    if (const auto it = state.spec->recipes.find(id); it != state.spec->recipes.end()) return &it->second;
+  }
+  const auto it = state.old_recipes.find(id);
+  return it == state.old_recipes.end() ? nullptr : &it->second;
+}
+
 Resources used_on(const State& state, const NodeId& node) {
   Resources used;
   const auto it = state.jobs_on.find(node);

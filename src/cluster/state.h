@@ -44,10 +44,13 @@ struct Node {
   AgentId agent;
   elastic::MemberInfo info;
   Resources resources;
-  bool own_disk = false;     // it does not see the head's disk: what jobs write there is brought afterwards
-  bool head = false;         // of the head's own machine: it goes last
-  std::string runtime;       // what is on it, or is being put there
-  std::string refreshing;    // what is being put there beside its work
+  bool own_disk = false;   // it does not see the head's disk: what jobs write there is brought afterwards
+  bool head = false;       // of the head's own machine: it goes last
+  std::string runtime;     // what is on it, or is being put there
+  std::string refreshing;  // what is being put there beside its work
+  std::string recipe;      // id of the recipe that it is made by
+  // Ids of what it was made by before, until it is made by the new one: what is left of them is to be ended too.
+  std::vector<std::string> recipes_before;
   bool update = false;       // it drains to be updated
   bool restart = false;      // its agent is to start anew
   AgentId retired;           // the agent from before an update: it may not join again
@@ -154,8 +157,9 @@ struct State {
   WallTime head_since{};
 
   std::optional<ClusterSpec> spec;
-  std::string spec_text;
-  bool no_restart = false;  // of the last configuration
+  std::string spec_text;                          // the file as it was given, for people
+  std::map<std::string, NodeRecipe> old_recipes;  // by id: not in `spec` any more, but nodes were made by them
+  bool no_restart = false;                        // of the last configuration
   bool shutting_down = false;
 
   std::map<NodeId, Node> nodes;
@@ -196,6 +200,9 @@ struct State {
 
 // Older ended jobs are in the journal only.
 inline constexpr size_t kEndedMax = 1000;
+
+// nullptr for an id that nothing refers to, and for nodes beside the head, which have none.
+const NodeRecipe* find_recipe(const State& state, const std::string& id);
 
 // What is free on a usable node: its resources less seats and leaving workers.
 Resources free_on(const State& state, const Node& node);

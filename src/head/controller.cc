@@ -36,8 +36,9 @@ Controller::Controller(World& world, Journal& journal, provider::NodeProvider& p
       packages_(world, settings_.folder + "/packages", settings_.offload),
       outputs_(world, settings_.folder + "/jobs", settings_.offload),
       listening_(world.clock.now(), long_stall(settings_.heartbeat)),
-      machines_(world, provider, settings_.agents, log, listening_,
-                [this](cluster::Event event) { tell(std::move(event)); }),
+      machines_(
+          world, provider, settings_.agents, log, listening_, [this](cluster::Event event) { tell(std::move(event)); },
+          [this](NodeId node, elastic::LogLines lines) { return keep_last_lines(std::move(node), std::move(lines)); }),
       readers_(world.clock.loop(), settings_.offload, shared_state_),
       changed_(world.clock.loop()),
       committed_(world.clock.loop()),

@@ -50,23 +50,65 @@ cluster::LaunchFailure failure_of(ErrorCode code) {
 }
 }  // namespace
 
+namespace {
+
+// How it is reached is the newest file's to say, unless that means other machines: a node of another launch hash was
+// made for another user.
+NodeRecipe recipe_now(const cluster::State& state, const cluster::Node& node, const std::string& id) {
+  NodeRecipe recipe;
+  if (state.spec) recipe.cluster = state.spec->name;
+  if (const NodeRecipe* found = cluster::find_recipe(state, id)) recipe = *found;
+  if (!state.spec) return recipe;
+  const NodeRecipe* newest = cluster::find_recipe(state, recipe_for(*state.spec, node.type, node.head));
+  if (newest && state.index.launch_hash_of(node.type) == node.hash) recipe.ssh_port = newest->ssh_port;
+  return recipe;
+}
+
+std::vector<NodeRecipe> recipes_before(const cluster::State& state, const cluster::Node& node) {
+  std::vector<NodeRecipe> recipes;
+  for (const std::string& id : node.recipes_before) recipes.push_back(recipe_now(state, node, id));
+  return recipes;
+}
+
+provider::NodeRemoval removal_of(const cluster::State& state, const cluster::Node& node) {
+  provider::NodeRemoval removal(node.id);
+  if (node.recipe.empty()) return removal;
+  removal.recipes = recipes_before(state, node);
+  removal.recipes.insert(removal.recipes.begin(), recipe_now(state, node, node.recipe));
+  return removal;
+}
+
+}  // namespace
+
 Machines::Machines(World& world, provider::NodeProvider& provider, Endpoint head, Log log, ListeningClock& listening,
-                   std::function<void(cluster::Event)> tell)
+                   std::function<void(cluster::Event)> tell, KeepLines keep_lines)
     : world_(world),
       provider_(provider),
       head_(std::move(head)),
       log_(std::move(log)),
       listening_(listening),
       tell_(std::move(tell)),
+      keep_lines_(std::move(keep_lines)),
       unwanted_grown_(world.clock.loop()),
       scope_(world.clock.loop()) {}
 
 void Machines::follow(const cluster::State& state) {
+  configure(state);
   // What was told may be about nodes that are forgotten.
   std::set<NodeId> all = removed_;
   for (const auto& [id, runtime] : created_) all.insert(id);
   for (const auto& [id, node] : state.nodes) all.insert(id);
   for (const NodeId& id : all) follow(state, id);
+}
+
+// What it cannot take, the calls that need it tell of.
+void Machines::configure(const cluster::State& state) {
+  if (!state.spec) return;
+  try {
+    provider_.configure(*state.spec);
+  } catch (const Error& error) {
+    log_.warning("the provider does not take the cluster's description", {{"error", error.message}});
+  }
 }
 
 void Machines::follow(const cluster::State& state, const NodeId& id) {
@@ -81,17 +123,24 @@ void Machines::follow(const cluster::State& state, const NodeId& id) {
   const bool known = state.spec && state.spec->types.contains(node->type);
   if (requested && known && !created_.contains(id) && creating_.insert(id).second)
     scope_.spawn(create(order_for(state, *node)));
-  if (!node->refreshing.empty() && node->usable() && known && refreshing_.insert(id).second) {
-    provider::NodeOrder order = order_for(state, *node);
-    order.runtime = node->refreshing;
-    order.keep_running = true;
-    scope_.spawn(refresh(std::move(order)));
-  }
+  if (!node->refreshing.empty() && node->usable() && known && refreshing_.insert(id).second)
+    start_refresh(state, *node);
   if (!removing) return;
   if (creating_.contains(id) && unwanted_.insert(id).second) unwanted_grown_.notify();
   // A call to create is ended first: the provider need not cope with both at once.
   if (!creating_.contains(id) && !refreshing_.contains(id) && !removed_.contains(id) && removing_.insert(id).second)
-    scope_.spawn(remove(id));
+    scope_.spawn(remove(removal_of(state, *node)));
+}
+
+// The new files and commands, in the place where its agent is: a container cannot change beside its work.
+void Machines::start_refresh(const cluster::State& state, const cluster::Node& node) {
+  provider::NodeOrder order = order_for(state, node);
+  order.runtime = node.refreshing;
+  order.keep_running = true;
+  const std::optional<ContainerSpec> place = order.recipe.container;
+  order.recipe = recipe_now(state, node, recipe_for(*state.spec, node.type, node.head));
+  order.recipe.container = place;
+  scope_.spawn(refresh(std::move(order)));
 }
 
 provider::NodeOrder Machines::order_for(const cluster::State& state, const cluster::Node& node) {
@@ -102,7 +151,9 @@ provider::NodeOrder Machines::order_for(const cluster::State& state, const clust
   order.head = head_;
   order.of_head = node.head;
   order.runtime = node.runtime;
-  order.text = state.spec_text;
+  order.launch_hash = node.hash;
+  order.recipe = recipe_now(state, node, node.recipe);
+  order.before = recipes_before(state, node);
   order.offering = node.offering;
   // After an update the agent from before may still run.
   order.restart = node.restart || !node.retired.value.empty();
@@ -160,9 +211,10 @@ Task<void> Machines::create(provider::NodeOrder order) {
 }
 
 // Once: a machine that does not answer now is asked again when it is used again.
-Task<void> Machines::salvage(NodeId node) {
+Task<void> Machines::salvage(provider::NodeRemoval removal) {
+  const NodeId node = removal.node;
   try {
-    Task<bool> done = completed(provider_.salvage(node));
+    Task<bool> done = completed(provider_.salvage(std::move(removal)));
     if (co_await within(world_.clock.loop(), listening_, kSalvageMax, std::move(done))) co_return;
     log_.warning("what a node has left was not brought in time", {{"node", node.value}});
   } catch (const Error& error) {
@@ -170,12 +222,14 @@ Task<void> Machines::salvage(NodeId node) {
   }
 }
 
-Task<void> Machines::remove_for_good(NodeId node) {
-  co_await salvage(node);
+Task<void> Machines::remove_for_good(provider::NodeRemoval removal) {
+  const NodeId node = removal.node;
+  removal.keep_lines = [this, node](elastic::LogLines lines) { return keep_lines_(node, std::move(lines)); };
+  co_await salvage(removal);
   Duration pause = kRemoveAgain;
   while (true) {
     try {
-      Task<bool> gone = completed(provider_.remove(node));
+      Task<bool> gone = completed(provider_.remove(removal));
       if (co_await within(world_.clock.loop(), listening_, kRemoveMax, std::move(gone))) co_return;
       log_.warning("node not removed in time, trying again", {{"node", node.value}});
     } catch (const Error& error) {
@@ -186,8 +240,9 @@ Task<void> Machines::remove_for_good(NodeId node) {
   }
 }
 
-Task<void> Machines::remove(NodeId node) {
-  co_await remove_for_good(node);
+Task<void> Machines::remove(provider::NodeRemoval removal) {
+  const NodeId node = removal.node;
+  co_await remove_for_good(std::move(removal));
   removing_.erase(node);
   removed_.insert(node);
   if (sweeps_ > 0) gone_.insert(node);
@@ -195,7 +250,8 @@ Task<void> Machines::remove(NodeId node) {
 }
 
 Task<void> Machines::remove_stray(NodeId node) {
-  co_await remove_for_good(node);
+  provider::NodeRemoval removal(node);
+  co_await remove_for_good(std::move(removal));
   removing_.erase(node);
 }
 

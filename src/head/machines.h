@@ -14,11 +14,14 @@ namespace rubato::head {
 
 class Machines {
  public:
+  // Lines that were found where a node's agent is dead; returns up to which number they are kept.
+  using KeepLines = std::function<Task<uint64_t>(NodeId, elastic::LogLines)>;
   // `tell`: what came of a call, for the journal. Calls have so much of `listening`'s time; it outlives this.
   Machines(World& world, provider::NodeProvider& provider, Endpoint head, Log log, ListeningClock& listening,
-           std::function<void(cluster::Event)> tell);
+           std::function<void(cluster::Event)> tell, KeepLines keep_lines);
 
-  // Starts the calls that are due: create for requested nodes, remove for removing ones.
+  // Tells the provider of the newest description, and starts the calls that are due: create for requested nodes, remove
+  // for removing ones.
   void follow(const cluster::State& state);
   // The same for one node, when something has happened to no other.
   void follow(const cluster::State& state, const NodeId& id);
@@ -34,6 +37,7 @@ class Machines {
   Task<std::optional<std::vector<NodeId>>> there();
 
  private:
+  void configure(const cluster::State& state);
   Task<void> create(provider::NodeOrder order);
   Task<void> refresh(provider::NodeOrder order);
   struct Outcome {
@@ -44,10 +48,11 @@ class Machines {
   // `deadline` is of the listening time.
   Task<bool> given_up(NodeId node, Instant deadline);  // true: it is not wanted any more; false: the deadline has come
   Task<void> remove_stray(NodeId node);
-  Task<void> remove_for_good(NodeId node);
-  Task<void> salvage(NodeId node);
+  Task<void> remove_for_good(provider::NodeRemoval removal);
+  Task<void> salvage(provider::NodeRemoval removal);
   provider::NodeOrder order_for(const cluster::State& state, const cluster::Node& node);
-  Task<void> remove(NodeId node);
+  void start_refresh(const cluster::State& state, const cluster::Node& node);
+  Task<void> remove(provider::NodeRemoval removal);
 
   World& world_;
   provider::NodeProvider& provider_;
@@ -55,6 +60,7 @@ class Machines {
   Log log_;
   ListeningClock& listening_;
   std::function<void(cluster::Event)> tell_;
+  KeepLines keep_lines_;
   std::set<NodeId> creating_, removing_, refreshing_;  // calls under way
   // Told, and not yet in the state: no reason to call again.
   std::map<NodeId, std::string> created_;  // with their runtimes

@@ -14,7 +14,7 @@
 #include "core/time.h"
 #include "model/config_section.h"
 #include "model/finding.h"
-#include "model/ray_commands.h"
+#include "model/node_recipe.h"
 #include "model/resources.h"
 
 namespace rubato {
@@ -155,22 +155,10 @@ inline constexpr std::string_view kHostType = "local.cluster.node";
 
 ClusterFile read_cluster_file(std::string_view text, const std::string& file);
 
-// What runs on a node of this type, merged as Ray merges it.
-struct NodeCommands {
-  std::vector<std::string> host, setup;
-  StartCommands start;
-  bool login_shells = true;
-  bool operator==(const NodeCommands&) const = default;
-};
+// What runs on a node of this type.
 NodeCommands commands_for(const ClusterFile& file, const std::string& type, bool head);
 
-// The container of a node of this type; nullopt without docker.
-struct NodeContainer {
-  std::string image, name;
-  bool pull_before_run = true;
-  std::vector<std::string> run_options;
-  bool operator==(const NodeContainer&) const = default;
-};
+// nullopt without docker.
 std::optional<NodeContainer> container_for(const ClusterFile& file, const std::string& type, bool head);
 
 // In our form. `given` has what the file says; `resolved` has the defaults too.

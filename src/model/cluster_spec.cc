@@ -114,6 +114,28 @@ std::string runtime_of(const ClusterFile& file, const std::string& type, bool he
   return hex(hash);
 }
 
+// How nodes are made: all that is not decided by.
+void compile_making(const ClusterFile& file, ClusterSpec& spec) {
+  if (file.provider.this_machine()) return;
+  const auto add = [&](const std::string& type, bool head) {
+    NodeRecipe recipe = node_recipe_of(file, type, head);
+    const std::string id = recipe_id(recipe);
+    spec.recipes.emplace(id, std::move(recipe));
+    return id;
+  };
+  for (auto& [name, type] : spec.types) {
+    const auto config = file.types.find(name);
+    if (config == file.types.end()) continue;
+    type.node_config = config->second.node_config.dump(-1, ' ', false, json::error_handler_t::replace);
+    type.labels = config->second.labels;
+    type.recipe = add(name, false);
+  }
+  if (file.types.contains(spec.head_type)) spec.head_recipe = add(spec.head_type, true);
+  const ProviderKind& kind = provider_kind(file.provider.type);
+  const json told = kind.compile != nullptr ? kind.compile(file) : json(file.provider.options);
+  spec.provider_config = told.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
 SpotPolicy spot_policy(const std::string& words) {
   for (const SpotPolicy policy : {SpotPolicy::kOnly, SpotPolicy::kNever}) {
     if (words == to_string(policy)) return policy;
@@ -167,6 +189,9 @@ json to_json(const NodeType& type) {
               {"made_from", type.made_from},
               {"runtime", type.runtime}};
   if (type.idle_timeout) out["idle_timeout_us"] = micros(*type.idle_timeout);
+  if (!type.node_config.empty()) out["node_config"] = type.node_config;
+  if (!type.labels.empty()) out["labels"] = type.labels;
+  if (!type.recipe.empty()) out["recipe"] = type.recipe;
   return out;
 }
 
@@ -204,6 +229,9 @@ NodeType node_type_from_json(const json& one) {
   if (one.contains("priority")) type.priority = whole_number(one.at("priority"), "priority");
   type.made_from = one.value("made_from", "");
   type.runtime = one.value("runtime", "");
+  type.node_config = one.value("node_config", "");
+  type.labels = one.value("labels", type.labels);
+  type.recipe = one.value("recipe", "");
   if (one.contains("idle_timeout_us")) type.idle_timeout = from_micros(one.at("idle_timeout_us"));
   for (const json& offering : one.value("offerings", json::array())) {
     Offering out;
@@ -293,7 +321,22 @@ ClusterSpec cluster_spec_of(const ClusterFile& file, const std::string& contents
     spec.head_type = file.head_type;
     spec.head_runtime = runtime_of(file, file.head_type, true, contents);
   }
+  compile_making(file, spec);
   return spec;
+}
+
+ClusterSpec with_recipes(ClusterSpec spec, std::string_view text) {
+  if (!spec.recipes.empty() || spec.head_type.empty() || text.empty()) return spec;
+  const ClusterFile file = read_cluster_file(text, "cluster.yaml");
+  if (!file.has(Severity::kError) && !file.has(Severity::kUnfilled)) compile_making(file, spec);
+  return spec;
+}
+
+const std::string& recipe_for(const ClusterSpec& spec, const std::string& type, bool head) {
+  static const std::string kNone;
+  const auto found = spec.types.find(type);
+  if (found == spec.types.end()) return kNone;
+  return head ? spec.head_recipe : found->second.recipe;
 }
 
 ClusterSpec read_cluster_spec(std::string_view text, const std::string& file, const std::string& contents) {
@@ -333,9 +376,15 @@ available_node_types:
 json to_json(const ClusterSpec& spec) {
   json types = json::array();
   for (const auto& [name, type] : spec.types) types.push_back(to_json(type));
-  return {{"name", spec.name},           {"provider", spec.provider},         {"isolation", to_string(spec.isolation)},
-          {"head_type", spec.head_type}, {"head_runtime", spec.head_runtime}, {"max_workers", spec.max_workers},
-          {"max_where", spec.max_where}, {"scaling", to_json(spec.scaling)},  {"types", std::move(types)}};
+  json out = {
+      {"name", spec.name},           {"provider", spec.provider},         {"isolation", to_string(spec.isolation)},
+      {"head_type", spec.head_type}, {"head_runtime", spec.head_runtime}, {"max_workers", spec.max_workers},
+      {"max_where", spec.max_where}, {"scaling", to_json(spec.scaling)},  {"types", std::move(types)}};
+  if (spec.recipes.empty()) return out;
+  out["head_recipe"] = spec.head_recipe;
+  out["provider_config"] = spec.provider_config;
+  for (const auto& [id, recipe] : spec.recipes) out["recipes"][id] = to_json(recipe);
+  return out;
 }
 
 ClusterSpec cluster_spec_from_json(const json& object) {
@@ -349,6 +398,12 @@ ClusterSpec cluster_spec_from_json(const json& object) {
     spec.max_workers = checked_int(object, "max_workers");
     spec.max_where = object.at("max_where").get<std::string>();
     if (object.contains("scaling")) spec.scaling = scaling_from_json(object.at("scaling"));
+    spec.head_recipe = object.value("head_recipe", "");
+    spec.provider_config = object.value("provider_config", "");
+    if (object.contains("recipes")) {
+      for (const auto& [id, recipe] : object.at("recipes").items())
+        spec.recipes.emplace(id, node_recipe_from_json(recipe));
+    }
     for (const json& one : object.at("types")) {
       NodeType type = node_type_from_json(one);
       spec.types.emplace(type.name, std::move(type));

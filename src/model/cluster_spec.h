@@ -1,6 +1,5 @@
-// ClusterSpec: of a cluster file, what the head decides by, with the place of each limit for `rubato why`.
-//
-// How a machine is reached and set up is not here: whoever does that reads the file's text again.
+// ClusterSpec: all that a head needs of a cluster file, compiled when the file is accepted: what it decides by, with
+// the place of each limit for `rubato why`, and how its nodes are made. Nobody reads the file's text again.
 #pragma once
 
 #include <map>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "core/time.h"
+#include "model/node_recipe.h"
 #include "model/resources.h"
 
 namespace rubato {
@@ -39,6 +39,9 @@ struct NodeType {
   std::vector<Offering> offerings;  // none: one without zone, on demand, of unknown price
   std::string made_from;            // digest of what a machine is made from, besides its resources
   std::string runtime;              // digest of what is put on it: files, commands, container
+  std::string node_config;          // JSON in the provider's own words: what a machine is made from
+  std::map<std::string, std::string> labels;
+  std::string recipe;  // id of ClusterSpec::recipes; empty: nodes are processes beside the head
   bool operator==(const NodeType&) const = default;
 };
 
@@ -79,6 +82,10 @@ struct ClusterSpec {
   // beside the head.
   std::string head_type;
   std::string head_runtime;  // as NodeType::runtime, for the head's node
+  std::string head_recipe;   // as NodeType::recipe
+  // By id. Types that do not differ in it share one.
+  std::map<std::string, NodeRecipe> recipes;
+  std::string provider_config;  // JSON: what the provider itself is told; ProviderKind::compile
   std::map<std::string, NodeType> types;
   int max_workers = 0;  // over all types, without the head's node
   std::string max_where;
@@ -97,6 +104,13 @@ std::string default_cluster_text(int cpus, int gpus);
 
 nlohmann::json to_json(const ClusterSpec& spec);
 ClusterSpec cluster_spec_from_json(const nlohmann::json& json);
+
+// The spec of a journal from before there were recipes, with what `text` says of them. Unchanged when it has them, or
+// when the text cannot be read any more.
+ClusterSpec with_recipes(ClusterSpec spec, std::string_view text);
+
+// By id; empty for a type that is not there.
+const std::string& recipe_for(const ClusterSpec& spec, const std::string& type, bool head);
 
 // What a node of this type was made from: a node with another hash is replaced.
 std::string launch_hash(const ClusterSpec& spec, const NodeType& type);

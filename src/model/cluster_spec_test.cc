@@ -206,6 +206,58 @@ TEST(ClusterSpec, HashesSayWhatAChangeTouches) {
   EXPECT_EQ(hashes(kHosts + std::string("auth: {ssh_user: somebody}\n")), std::pair(true, false));
 }
 
+constexpr const char* kDocker = R"(cluster_name: lab
+provider: {type: external, command: [cloud], rack: 12}
+auth: {ssh_user: me, ssh_port: 2222}
+docker: {image: i, container_name: box, use_podman: true, worker_run_options: [-x]}
+file_mounts: {/srv/a: ./a}
+setup_commands: [echo all]
+max_workers: 3
+head_node_type: h
+available_node_types:
+  h: {node_config: {size: s}, max_workers: 0}
+  w: {node_config: {size: l}, labels: {zone: a}}
+  v: {node_config: {size: xl}}
+)";
+
+TEST(ClusterSpec, CompilesHowNodesAreMade) {
+  const ClusterSpec spec = read(kDocker);
+  ASSERT_EQ(spec.recipes.size(), 2u) << "one for the head, one that all workers share";
+  EXPECT_EQ(recipe_for(spec, "w", false), recipe_for(spec, "v", false));
+  const NodeRecipe& worker = spec.recipes.at(recipe_for(spec, "w", false));
+  EXPECT_EQ(worker.cluster, "lab");
+  EXPECT_EQ(worker.ssh_user, "me");
+  EXPECT_EQ(worker.ssh_port, 2222);
+  EXPECT_TRUE(worker.fresh_machine);
+  EXPECT_EQ(worker.mounts, std::vector<std::string>{"/srv/a"});
+  EXPECT_EQ(worker.commands.setup, std::vector<std::string>{"echo all"});
+  ASSERT_TRUE(worker.container);
+  EXPECT_EQ(worker.container->container.name, "box");
+  EXPECT_TRUE(worker.container->use_podman);
+  EXPECT_NE(worker, spec.recipes.at(recipe_for(spec, "h", true)));
+  EXPECT_EQ(spec.types.at("w").node_config, R"({"size":"l"})");
+  EXPECT_EQ(spec.types.at("w").labels.at("zone"), "a");
+  EXPECT_NE(spec.provider_config.find("\"rack\":12"), std::string::npos);
+  EXPECT_EQ(recipe_for(spec, "nothing", false), "");
+  EXPECT_EQ(cluster_spec_from_json(nlohmann::json::parse(to_json(spec).dump())), spec);
+  EXPECT_TRUE(read(kTwoTypes).recipes.empty()) << "processes beside the head need none";
+}
+
+TEST(ClusterSpec, ARecipeIsInAnotherPlaceWhenItsContainerIs) {
+  const ClusterSpec spec = read(kDocker);
+  const NodeRecipe recipe = spec.recipes.at(recipe_for(spec, "w", false));
+  NodeRecipe other = recipe;
+  other.container->container.image = "another";
+  other.ssh_port = 1;
+  EXPECT_TRUE(other.same_place(recipe)) << "made anew by the same name";
+  EXPECT_NE(recipe_id(other), recipe_id(recipe));
+  other.container->container.name = "crate";
+  EXPECT_FALSE(other.same_place(recipe));
+  other.container.reset();
+  EXPECT_FALSE(other.same_place(recipe));
+  EXPECT_FALSE(recipe.same_place(other));
+}
+
 constexpr const char* kMoney = R"(provider: {type: external, command: [cloud], availability_zone: "z1,z2"}
 autoscaling:
   max_workers: 9

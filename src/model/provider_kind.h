@@ -17,6 +17,7 @@
 namespace rubato {
 
 class ConfigSection;
+struct ClusterFile;
 struct ProviderConfig;
 
 // What Ray's files mean without node types: the two types of its defaults.
@@ -47,6 +48,7 @@ struct ProviderKind {
   std::span<const ConfigKey> keys;  // of its section
   // Each may be null: nothing of its own.
   DefaultTypes (*default_types)() = nullptr;
+  nlohmann::json (*compile)(const ClusterFile& file) = nullptr;  // what the provider is told; null: its section
   bool (*asks_for_spot)(const nlohmann::ordered_json& node_config) = nullptr;
   void (*read)(const ConfigSection& top, ProviderConfig& out) = nullptr;  // after what all have; adds findings
 

@@ -1,4 +1,5 @@
-// What a cluster file says about its provider's program: how it is started, and what it is told first.
+// The program of an external provider, from what its kind has compiled of the cluster file: how it is started, and what
+// it is told first.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -36,17 +37,15 @@ struct ExternalSettings {
 // True for `provider: {type: external}`: a command or a Python class.
 bool is_external(const ClusterFile& file);
 
-// The program, its arguments and its greeting. Throws kUsage for a file that names neither command nor module.
-ExternalProgramSpec external_program_of(const ClusterFile& file, const ExternalSettings& settings);
+// The program, its arguments and its greeting. `told`: as the kind `external` compiles it of a file. Throws kUsage for
+// one that names neither command nor module.
+ExternalProgramSpec external_program_of(const nlohmann::json& told, const ExternalSettings& settings);
 
 // Puts the Python host where external_program_of() looks for it, when the file names a class.
-void prepare_external(Files& files, const ClusterFile& file, const ExternalSettings& settings);
+void prepare_external(Files& files, const nlohmann::json& told, const ExternalSettings& settings);
 
 // Relative to `folder`: the files and folders there that the provider's program needs on the head's machine: words of
 // the command that are files there, and the module's file or folder. None when all is installed on its own.
 std::vector<std::string> external_files(Files& files, const ClusterFile& file, const std::string& folder);
-
-// The whole file as Ray's own programs expect it, with the defaults filled in.
-nlohmann::json ray_form(const ClusterFile& file);
 
 }  // namespace rubato::provider

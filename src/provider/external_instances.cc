@@ -28,45 +28,54 @@ auto understood(const std::string& who, const std::string& what, Parse parse) {
   }
 }
 
-Json create_params(const NodeOrder& order, const ClusterFile& file) {
+Json create_params(const NodeOrder& order) {
   Json params{{"node", order.node.value}, {"type", order.type.name}, {"head", order.of_head}};
   params["resources"] = to_json(order.type.resources);
-  params["node_config"] = Json::object();
-  params["labels"] = Json::object();
-  if (const auto it = file.types.find(order.type.name); it != file.types.end()) {
-    params["node_config"] = it->second.node_config;
-    params["labels"] = it->second.labels;
-  }
-  params["launch_hash"] = launch_hash(cluster_spec_of(file), order.type);
+  params["node_config"] = order.type.node_config.empty() ? Json::object() : Json::parse(order.type.node_config);
+  params["labels"] = order.type.labels;
+  params["launch_hash"] = order.launch_hash;
   return params;
 }
 
 }  // namespace
 
-ExternalInstances::ExternalInstances(World& world, ClusterFile file, ExternalSettings settings, Log log)
-    : world_(world), settings_(std::move(settings)), log_(std::move(log)), tasks_(world.clock.loop()) {
-  use_file(std::move(file));
+ExternalInstances::ExternalInstances(World& world, ExternalSettings settings, Log log)
+    : world_(world), settings_(std::move(settings)), log_(std::move(log)), tasks_(world.clock.loop()) {}
+
+ExternalInstances::ExternalInstances(World& world, const std::string& provider_config, ExternalSettings settings,
+                                     Log log)
+    : ExternalInstances(world, std::move(settings), std::move(log)) {
+  configure(provider_config);
 }
 
-void ExternalInstances::use_file(ClusterFile file) {
-  file_ = std::move(file);
-  ExternalProgramSpec spec = external_program_of(file_, settings_);
-  if (program_ && program_->spec().argv == spec.argv && program_->spec().hello == spec.hello) return;
-  prepare_external(world_.files, file_, settings_);
-  program_ = std::make_shared<ExternalProgram>(world_, std::move(spec), log_);
+void ExternalInstances::configure(const std::string& provider_config) {
+  if (provider_config.empty() || provider_config == told_) return;
+  const Json told = Json::parse(provider_config, nullptr, false);
+  if (!told.is_object()) throw Error(ErrorCode::kUsage, "this is no description of a provider's program");
+  ExternalProgramSpec spec = external_program_of(told, settings_);
+  if (!program_ || program_->spec().argv != spec.argv || program_->spec().hello != spec.hello) {
+    prepare_external(world_.files, told, settings_);
+    program_ = std::make_shared<ExternalProgram>(world_, std::move(spec), log_);
+  }
+  told_ = provider_config;
+}
+
+std::shared_ptr<ExternalProgram> ExternalInstances::program() const {
+  if (!program_) throw Error(ErrorCode::kUnavailable, "no cluster file has named the provider's program yet");
+  return program_;
 }
 
 bool ExternalInstances::is_own(const NodeId& node) const { return settings_.own && node.value == kHeadNode; }
 
 Task<ExternalGreeting> ExternalInstances::greet() {
-  const std::shared_ptr<ExternalProgram> program = program_;
+  const std::shared_ptr<ExternalProgram> program = this->program();
   greeting_ = co_await program->greeting();
   co_return greeting_;
 }
 
 Task<Json> ExternalInstances::ask(std::string method, Json params, std::string what, Duration timeout,
                                   ExternalProgram::OnProgress on_progress) {
-  const std::shared_ptr<ExternalProgram> program = program_;
+  const std::shared_ptr<ExternalProgram> program = this->program();
   Json answer =
       co_await program->request(std::move(method), std::move(params), std::move(what), timeout, std::move(on_progress));
   if (program->greeted()) greeting_ = *program->greeted();
@@ -87,13 +96,10 @@ Task<std::optional<ExternalMachine>> ExternalInstances::describe(NodeId node) {
 
 Task<Machine> ExternalInstances::create(NodeOrder order) {
   if (is_own(order.node)) co_return *settings_.own;
-  if (!order.text.empty() && order.text != text_) {
-    use_file(read_cluster_file(order.text, "cluster.yaml"));
-    text_ = order.text;
-  }
+  (void)program();
   const Instant deadline = world_.clock.now() + settings_.create_timeout;
   const std::string what = "create " + order.node.value;
-  Json params = create_params(order, file_);
+  Json params = create_params(order);
   ExternalProgram::OnProgress on_progress = [on_step = order.on_step](std::string words) {
     if (on_step) on_step("machine", std::move(words));
   };
@@ -125,7 +131,8 @@ Task<std::optional<Machine>> ExternalInstances::find(NodeId node) {
   co_return machine->machine;
 }
 
-Task<void> ExternalInstances::remove(NodeId node, bool cleaned) {
+Task<void> ExternalInstances::remove(NodeRemoval removal, bool cleaned) {
+  const NodeId node = removal.node;
   if (is_own(node)) co_return;  // whoever made it ends it, not we who stand on it
   const Instant deadline = world_.clock.now() + settings_.remove_timeout;
   const std::string what = "remove " + node.value;
@@ -152,6 +159,7 @@ Task<void> ExternalInstances::remove(NodeId node, bool cleaned) {
 }
 
 Task<std::vector<NodeId>> ExternalInstances::list() {
+  if (!program_) co_return std::vector<NodeId>();  // no file yet: nothing was ever made
   const Json answer = co_await ask("list", Json::object(), "list", settings_.ask_timeout);
   const auto machines = understood(program_->spec().name, "list", [&] { return parse_list(answer); });
   std::vector<NodeId> nodes;
@@ -180,6 +188,27 @@ Task<void> ExternalInstances::tell(std::string method, NodeId node, std::string 
   } catch (const Error& error) {
     log_.warning("provider's program was not told", {{"what", what}, {"why", error.message}});
   }
+}
+
+std::unique_ptr<Instances> make_external_instances(World& world, const InstancesSettings& settings, const Log& log) {
+  ExternalSettings out;
+  out.place = ExternalPlace::kHead;
+  out.env = settings.env;
+  out.folder = settings.folder + "/provider";
+  world.files.make_folders(out.folder);
+  out.state = settings.folder + "/provider-state";
+  out.version = settings.version;
+  const std::string carried = world.files.read(settings.folder + "/provider-carry.json").value_or("null");
+  out.carry = Json::parse(carried, nullptr, false);
+  if (out.carry.is_discarded()) out.carry = nullptr;
+  if (const auto key = world.files.read(settings.folder + "/ssh/id_ed25519.pub")) {
+    out.authorized_keys.emplace_back(trim(*key));
+  }
+  Machine own;
+  own.host.host = own.address = settings.address;
+  own.this_machine = true;
+  out.own = own;
+  return std::make_unique<ExternalInstances>(world, std::move(out), log);
 }
 
 }  // namespace rubato::provider

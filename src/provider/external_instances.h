@@ -15,11 +15,15 @@ namespace rubato::provider {
 class ExternalInstances final : public Instances {
  public:
   // The program is started with the first call. Every call must have ended, or be cancelled, before this goes.
-  ExternalInstances(World& world, ClusterFile file, ExternalSettings settings, Log log);
+  ExternalInstances(World& world, ExternalSettings settings, Log log);
+  // The same, configured.
+  ExternalInstances(World& world, const std::string& provider_config, ExternalSettings settings, Log log);
+
+  void configure(const std::string& provider_config) override;
 
   Task<Machine> create(NodeOrder order) override;
   Task<std::optional<Machine>> find(NodeId node) override;
-  Task<void> remove(NodeId node, bool cleaned) override;
+  Task<void> remove(NodeRemoval removal, bool cleaned) override;
   Task<std::vector<NodeId>> list() override;
   bool machines_stay() const override { return greeting_.machines_stay; }  // as the program last said
   void note_cleaned(const NodeId& node) override;
@@ -34,16 +38,18 @@ class ExternalInstances final : public Instances {
   Task<std::optional<ExternalMachine>> describe(NodeId node);
   Task<void> tell(std::string method, NodeId node, std::string why);
   bool is_own(const NodeId& node) const;
-  void use_file(ClusterFile file);
+  std::shared_ptr<ExternalProgram> program() const;  // throws while there is no file
 
   World& world_;
   const ExternalSettings settings_;
   const Log log_;
-  ClusterFile file_;
-  std::string text_;                          // of the newest order, that file_ was read from
+  std::string told_;                          // what program_ was made from
   std::shared_ptr<ExternalProgram> program_;  // calls that are under way keep theirs when the file changes
   ExternalGreeting greeting_;
   Scope tasks_;  // what nobody waits for
 };
+
+// For a head: the settings are in its folder.
+std::unique_ptr<Instances> make_external_instances(World& world, const InstancesSettings& settings, const Log& log);
 
 }  // namespace rubato::provider

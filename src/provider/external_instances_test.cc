@@ -27,7 +27,8 @@ Task<int> drive(ExternalInstances& instances, Words calls, Words& out) {
         for (const NodeId& each : co_await instances.list()) all += (all.empty() ? "" : " ") + each.value;
         out.push_back(all);
       } else {
-        co_await instances.remove(node, call[0] == '-');
+        NodeRemoval removal(node);
+        co_await instances.remove(std::move(removal), call[0] == '-');
         out.push_back("gone");
       }
     } catch (const Error& error) {
@@ -60,6 +61,7 @@ class ExternalInstancesTest : public ExternalFixture {
     }
     return file;
   }
+  std::string told(const std::string& provider) { return cluster_spec_of(file(provider)).provider_config; }
   Words calls(ExternalInstances& instances, Words words) {
     Words out;
     runtime.run(drive(instances, std::move(words), out));
@@ -78,7 +80,7 @@ constexpr const char* kMachines =
 
 TEST_F(ExternalInstancesTest, TheExampleInPythonHandsOutItsMachines) {
   use_example("static.py");
-  ExternalInstances instances(world, file(kMachines), settings(), log());
+  ExternalInstances instances(world, told(kMachines), settings(), log());
   EXPECT_EQ(calls(instances, {"=", "+n-1", "+n-1", "+n-2", "?n-2", "?n-3", "="}),
             (Words{"", "10.0.0.6", "10.0.0.6", "me@10.0.0.7 192.168.0.7", "me@10.0.0.7 192.168.0.7", "-", "n-1 n-2"}));
   EXPECT_TRUE(instances.machines_stay());
@@ -92,10 +94,10 @@ TEST_F(ExternalInstancesTest, TheExampleInPythonHandsOutItsMachines) {
 TEST_F(ExternalInstancesTest, TheExampleInPythonRemembersAfterAKill) {
   use_example("static.py");
   {
-    ExternalInstances instances(world, file(kMachines), settings(), log());
+    ExternalInstances instances(world, told(kMachines), settings(), log());
     calls(instances, {"+n-1", "+n-2"});
   }
-  ExternalInstances instances(world, file(kMachines), settings(), log());
+  ExternalInstances instances(world, told(kMachines), settings(), log());
   EXPECT_EQ(calls(instances, {"?n-1", "=", "+n-2"}), (Words{"10.0.0.6", "n-1 n-2", "me@10.0.0.7 192.168.0.7"}));
 }
 
@@ -116,7 +118,7 @@ Task<int> fail_then_create(ExternalInstances& instances, Words& out) {
 
 TEST_F(ExternalInstancesTest, IsToldOfAMachineThatFailsAndOfOneThatIsClean) {
   use_example("static.py");
-  ExternalInstances instances(world, file(kMachines), settings(), log());
+  ExternalInstances instances(world, told(kMachines), settings(), log());
   Words out;
   runtime.run(fail_then_create(instances, out));
   const std::string second = "me@10.0.0.7 192.168.0.7";  // comes first now
@@ -128,7 +130,7 @@ TEST_F(ExternalInstancesTest, IsToldOfAMachineThatFailsAndOfOneThatIsClean) {
 TEST_F(ExternalInstancesTest, TheExampleInBashHandsOutItsMachines) {
   use_example("static.sh");
   folder.write("machines.txt", "10.0.0.1\n10.0.0.6\nme@10.0.0.7:23\n");
-  ExternalInstances instances(world, file("  command: [./static.sh, machines.txt]\n"), settings(), log());
+  ExternalInstances instances(world, told("  command: [./static.sh, machines.txt]\n"), settings(), log());
   EXPECT_EQ(calls(instances, {"=", "+head", "+n-1", "+n-2", "+n-1", "?n-2", "?n-3", "=", "+n-3"}),
             (Words{"", "10.0.0.1", "10.0.0.6", "me@10.0.0.7:23", "10.0.0.6", "me@10.0.0.7:23", "-", "n-1 n-2",
                    "conflict: create n-3: no-capacity: all machines in machines.txt are taken"}));
@@ -137,21 +139,20 @@ TEST_F(ExternalInstancesTest, TheExampleInBashHandsOutItsMachines) {
 
 TEST_F(ExternalInstancesTest, AProgramThatRefusesItsSectionSaysWhy) {
   use_example("static.py");
-  ExternalInstances instances(world, file("  command: [./static.py]\n"), settings(), log());
+  ExternalInstances instances(world, told("  command: [./static.py]\n"), settings(), log());
   EXPECT_EQ(calls(instances, {"="}), Words{"usage: list: hello: invalid: provider has no machines"});
 }
 
 TEST_F(ExternalInstancesTest, ACommandThatIsNotThereIsSaidWithItsPath) {
-  ExternalInstances instances(world, file("  command: [./nothing.py]\n"), settings(), log());
+  ExternalInstances instances(world, told("  command: [./nothing.py]\n"), settings(), log());
   const std::string words = calls(instances, {"="}).front();
   EXPECT_TRUE(has(words, "usage: list: the provider's program cannot be started: cannot run")) << words;
   EXPECT_TRUE(has(words, folder / "nothing.py")) << words;
 }
 
-Task<int> change_the_file(ExternalInstances& instances, std::string text, Words& out) {
+Task<int> create_with_steps(ExternalInstances& instances, Words& out) {
   std::vector<std::string>* steps = &out;
   NodeOrder order = external_order("n-1");
-  order.text = std::move(text);
   order.on_step = [steps](const std::string& step, const std::string& detail) {
     steps->push_back(step + ": " + detail);
   };
@@ -160,15 +161,16 @@ Task<int> change_the_file(ExternalInstances& instances, std::string text, Words&
   co_return 0;
 }
 
-TEST_F(ExternalInstancesTest, FollowsAnOrderWithANewerFile) {
+TEST_F(ExternalInstancesTest, FollowsANewerFile) {
   use_example("static.py");
-  ExternalInstances instances(world, file(kMachines), settings(), log());
+  ExternalInstances instances(world, told(kMachines), settings(), log());
   calls(instances, {"="});
   Words out;
   const std::string newer =
       "cluster_name: lab\nprovider: {type: external, command: [./static.py], machines: [10.9.9.9]}\n"
       "node_types: {worker: {max_workers: 2}, head: {}}\nhead_type: head\n";
-  runtime.run(change_the_file(instances, newer, out));
+  instances.configure(cluster_spec_of(read_cluster_file(newer, "c.yaml")).provider_config);
+  runtime.run(create_with_steps(instances, out));
   EXPECT_EQ(out, (Words{"machine: from ./static.py", "10.9.9.9"}));
 }
 
@@ -178,7 +180,7 @@ TEST_F(ExternalInstancesTest, TheHeadsOwnMachineIsNeverAskedFor) {
   own.own = Machine{};
   own.own->host.host = "127.0.0.1";
   own.own->this_machine = true;
-  ExternalInstances instances(world, file(kMachines), own, log());
+  ExternalInstances instances(world, told(kMachines), own, log());
   EXPECT_EQ(calls(instances, {"+head", "?head", "-head", "?head", "="}),
             (Words{"127.0.0.1", "127.0.0.1", "gone", "127.0.0.1", ""}));
 }
@@ -207,20 +209,20 @@ for line in sys.stdin:
 
 TEST_F(ExternalInstancesTest, WaitsForAnAddressAndForTheEnd) {
   write_program("odd.py", kOdd);
-  ExternalInstances instances(world, file("  command: [./odd.py]\n"), settings(), log());
+  ExternalInstances instances(world, told("  command: [./odd.py]\n"), settings(), log());
   EXPECT_EQ(calls(instances, {"+n-1", "-n-1", "?n-1"}), (Words{"h", "gone", "-"}));
   EXPECT_EQ(calls(instances, {"+lost"}),
             Words{"unavailable: create lost: the machine went away before it had an address"});
   ExternalSettings hasty = settings();
   hasty.create_timeout = 2s;
-  ExternalInstances impatient(world, file("  command: [./odd.py]\n"), hasty, log());
+  ExternalInstances impatient(world, told("  command: [./odd.py]\n"), hasty, log());
   EXPECT_EQ(calls(impatient, {"?lost", "+slow"}),
             (Words{"-", "unavailable: create slow: machine i-1 has no address after 2.0s"}));
 }
 
 TEST_F(ExternalInstancesTest, RefusesAnswersThatMakeNoSense) {
   write_program("odd.py", kOdd);
-  ExternalInstances instances(world, file("  command: [./odd.py]\n"), settings(), log());
+  ExternalInstances instances(world, told("  command: [./odd.py]\n"), settings(), log());
   const Words out = calls(instances, {"=", "+evil"});
   EXPECT_TRUE(has(out[0], "list: the provider's program answered what is no answer: answered list with [\"n-1\"]"));
   EXPECT_TRUE(has(out[1], "\"host\" is not [user@]host[:port]: -oProxyCommand=x")) << out[1];
@@ -241,7 +243,7 @@ class RayClassTest : public ExternalInstancesTest {
 };
 
 TEST_F(RayClassTest, MakesFindsAndEndsNodes) {
-  ExternalInstances instances(world, file(section()), settings(), log());
+  ExternalInstances instances(world, told(section()), settings(), log());
   // The head goes to private addresses, whatever the file says.
   EXPECT_EQ(calls(instances, {"=", "+n-1", "+n-1", "+n-2", "?n-2", "="}),
             (Words{"", "10.1.0.1 10.1.0.1", "10.1.0.1 10.1.0.1", "10.1.0.2 10.1.0.2", "10.1.0.2 10.1.0.2", "n-1 n-2"}));
@@ -252,7 +254,7 @@ TEST_F(RayClassTest, MakesFindsAndEndsNodes) {
 }
 
 TEST_F(RayClassTest, GetsTagsAndConfigAsFromRay) {
-  ExternalInstances instances(world, file(section("", "WithResources")), settings(), log());
+  ExternalInstances instances(world, told(section("", "WithResources")), settings(), log());
   calls(instances, {"+n-1"});
   const Json call = cloud()["calls"][0];
   EXPECT_EQ(call["count"], 1);
@@ -277,7 +279,7 @@ Task<int> take_greeting(ExternalInstances& instances, ExternalGreeting& out) {
 TEST_F(RayClassTest, OnAPersonsMachineReachesPublicAddressesAndCarriesItsConfigOn) {
   ExternalSettings client = settings();
   client.place = ExternalPlace::kClient;
-  ExternalInstances instances(world, file(section()), client, log());
+  ExternalInstances instances(world, told(section()), client, log());
   EXPECT_EQ(calls(instances, {"+head"}), Words{"203.0.113.1 10.1.0.1"});
   EXPECT_EQ(cloud()["calls"][0]["tags"]["ray-node-type"], "head");
   ExternalGreeting greeting;
@@ -286,30 +288,30 @@ TEST_F(RayClassTest, OnAPersonsMachineReachesPublicAddressesAndCarriesItsConfigO
 
   ExternalSettings head = settings();
   head.carry = greeting.carry;
-  ExternalInstances at_head(world, file(section()), head, log());
+  ExternalInstances at_head(world, told(section()), head, log());
   EXPECT_EQ(calls(at_head, {"?head", "+n-1"}), (Words{"10.1.0.1 10.1.0.1", "10.1.0.2 10.1.0.2"}));
   EXPECT_EQ(cloud()["calls"][1]["node_config"], Json::parse(R"({"size": "l", "bootstrapped": true})"));
 
   ExternalSettings inside = client;
-  ExternalInstances internal(world, file(section("  use_internal_ips: true\n")), inside, log());
+  ExternalInstances internal(world, told(section("  use_internal_ips: true\n")), inside, log());
   EXPECT_EQ(calls(internal, {"?head"}), Words{"10.1.0.1 10.1.0.1"});
 }
 
 TEST_F(RayClassTest, DeathAfterTheLaunchMakesNoSecondMachine) {
-  ExternalInstances instances(world, file(section("  dies_once: " + (folder / "died") + "\n")), settings(), log());
+  ExternalInstances instances(world, told(section("  dies_once: " + (folder / "died") + "\n")), settings(), log());
   EXPECT_EQ(calls(instances, {"+n-1", "="}), (Words{"10.1.0.1 10.1.0.1", "n-1"}));
   EXPECT_EQ(cloud()["nodes"].size(), 1u);
 }
 
 TEST_F(RayClassTest, WaitsForBootAndForListsThatLagBehind) {
-  ExternalInstances instances(world, file(section("  boot: 2\n  hidden: 3\n")), settings(), log());
+  ExternalInstances instances(world, told(section("  boot: 2\n  hidden: 3\n")), settings(), log());
   EXPECT_EQ(calls(instances, {"+n-1"}), Words{"10.1.0.1 10.1.0.1"});
   EXPECT_EQ(cloud()["nodes"].size(), 1u);
 }
 
 TEST_F(RayClassTest, ItsExceptionsBecomeErrorsThatWeActOn) {
   const auto words = [&](const std::string& fails) {
-    ExternalInstances instances(world, file(section("  fails: '" + fails + "'\n")), settings(), log());
+    ExternalInstances instances(world, told(section("  fails: '" + fails + "'\n")), settings(), log());
     return calls(instances, {"+n-1"}).front();
   };
   EXPECT_EQ(words("InsufficientInstanceCapacity in us-east-1a"),
@@ -322,7 +324,7 @@ TEST_F(RayClassTest, ItsExceptionsBecomeErrorsThatWeActOn) {
 
 TEST_F(RayClassTest, AModuleOrClassThatIsNotThereIsSaidWithAFix) {
   const auto words = [&](const std::string& module) {
-    ExternalInstances instances(world, file("  module: " + module + "\n"), settings(), log());
+    ExternalInstances instances(world, told("  module: " + module + "\n"), settings(), log());
     return calls(instances, {"="}).front();
   };
   EXPECT_TRUE(has(words("nowhere.Provider"), "usage: list: hello: invalid: cannot import nowhere: No module named"));
@@ -348,7 +350,8 @@ TEST_F(ExternalInstancesTest, SaysWhichFilesItsHeadNeeds) {
 }
 
 TEST_F(ExternalInstancesTest, TellsTheProgramWhatTheFileSays) {
-  const ExternalProgramSpec spec = external_program_of(file("  command: [~/p, x]\n  rack: 12\n"), settings());
+  const ExternalProgramSpec spec =
+      external_program_of(Json::parse(told("  command: [~/p, x]\n  rack: 12\n")), settings());
   EXPECT_FALSE(spec.argv.front().starts_with("~"));
   EXPECT_EQ(spec.hello["provider"]["rack"], 12);
   EXPECT_EQ(spec.hello["provider"]["type"], "external");

@@ -14,7 +14,7 @@ namespace rubato::provider {
 inline std::string words_of(const Machine& machine) {
   std::string out = to_string(machine.host);
   if (!machine.address.empty()) out += " " + machine.address;
-  for (const NodeId& each : machine.leftovers) out += " leftover " + each.value;
+  for (const NodeRemoval& each : machine.leftovers) out += " leftover " + each.node.value;
   return out;
 }
 
@@ -24,6 +24,9 @@ inline NodeOrder external_order(const std::string& node, const std::string& type
   order.type.name = type;
   order.of_head = node == "head";
   order.type.resources.set(kCpu, 2000);
+  order.launch_hash = "launch";
+  order.type.node_config = order.of_head ? R"({"size": "s"})" : R"({"size": "l"})";
+  if (!order.of_head) order.type.labels["zone"] = "a";
   return order;
 }
 

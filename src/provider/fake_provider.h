@@ -26,7 +26,8 @@ class FakeProvider final : public NodeProvider {
     Duration remove_delay = 100ms;
     std::deque<Error> create_errors;  // thrown by the next calls, after the delay, one each
     std::deque<Error> remove_errors;
-    int creates = 0, removes = 0;  // calls
+    int creates = 0, removes = 0;                        // calls
+    std::map<NodeId, std::vector<NodeRecipe>> ended_by;  // those that were removed, and what that was told
   };
 
   FakeProvider(Clock& clock, Machines& machines) : clock_(clock), machines_(machines) {}
@@ -39,7 +40,8 @@ class FakeProvider final : public NodeProvider {
     if (made && machines_.started) machines_.started(order);
   }
 
-  Task<void> salvage(NodeId node) override {
+  Task<void> salvage(NodeRemoval removal) override {
+    const NodeId node = std::move(removal.node);
     if (!machines_.salvage || !machines_.nodes.contains(node)) co_return;
     machines_.stopped(node);
     co_await Sleep(clock_.loop(), clock_.now() + 1ms);
@@ -47,7 +49,8 @@ class FakeProvider final : public NodeProvider {
     co_await std::move(brought);
   }
 
-  Task<void> remove(NodeId node) override {
+  Task<void> remove(NodeRemoval removal) override {
+    const NodeId node = removal.node;
     ++machines_.removes;
     co_await Sleep(clock_.loop(), clock_.now() + machines_.remove_delay);
     throw_next(machines_.remove_errors);
@@ -58,6 +61,7 @@ class FakeProvider final : public NodeProvider {
       co_await std::move(said);
     }
     if (machines_.nodes.erase(node) > 0 && machines_.removed) machines_.removed(node);
+    machines_.ended_by[node] = std::move(removal.recipes);
   }
 
   Task<std::vector<NodeId>> list() override {

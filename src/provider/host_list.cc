@@ -15,9 +15,50 @@ using nlohmann::json;
 
 int64_t microseconds_of(WallTime time) { return time.time_since_epoch().count(); }
 
+// With its recipes: when it can be ended at last, the head has forgotten it.
+json leftover_json(const NodeRemoval& left) {
+  json recipes = json::array();
+  for (const NodeRecipe& recipe : left.recipes) recipes.push_back(to_json(recipe));
+  return {{"node", left.node.value}, {"recipes", std::move(recipes)}};
+}
+
+NodeRemoval leftover_from_json(const json& value) {
+  if (value.is_string()) return NodeRemoval(NodeId{value.get<std::string>()});  // as 0.1.0 wrote it
+  NodeRemoval left(NodeId{value.at("node").get<std::string>()});
+  for (const json& recipe : value.at("recipes")) left.recipes.push_back(node_recipe_from_json(recipe));
+  return left;
+}
+
+HostAddress host_in(const json& value) {
+  const std::optional<HostAddress> host = parse_host_address(value.get<std::string>());
+  if (!host) throw Error(ErrorCode::kUsage, fmt::format("'{}' is no host", value.get<std::string>()));
+  return *host;
+}
+
 }  // namespace
 
-HostList::HostList(World& world, HostListSettings settings) : world_(world), settings_(std::move(settings)) { load(); }
+HostList::HostList(World& world, HostListSettings settings) : world_(world), settings_(std::move(settings)) {}
+
+void HostList::load_once() {
+  if (loaded_) return;
+  load();
+  loaded_ = true;
+}
+
+void HostList::configure(const std::string& provider_config) {
+  if (provider_config.empty()) return;
+  try {
+    const json told = json::parse(provider_config);
+    std::optional<HostAddress> head;
+    if (told.contains("head")) head = host_in(told.at("head"));
+    std::vector<HostAddress> workers;
+    for (const json& worker : told.at("workers")) workers.push_back(host_in(worker));
+    settings_.head = std::move(head);
+    settings_.workers = std::move(workers);
+  } catch (const json::exception& error) {
+    throw Error(ErrorCode::kUsage, fmt::format("this is no list of hosts: {}", error.what()));
+  }
+}
 
 void HostList::load() {
   const std::optional<std::string> text = world_.files.read(settings_.file);
@@ -27,7 +68,7 @@ void HostList::load() {
     for (const auto& [name, value] : document.at("hosts").items()) {
       Host host;
       if (value.contains("node")) host.node = NodeId{value.at("node").get<std::string>()};
-      for (const json& node : value.at("leftovers")) host.leftovers.push_back(NodeId{node.get<std::string>()});
+      for (const json& left : value.at("leftovers")) host.leftovers.push_back(leftover_from_json(left));
       if (value.contains("failed_us")) {
         host.failed = WallTime(std::chrono::microseconds(value.at("failed_us").get<int64_t>()));
       }
@@ -46,7 +87,7 @@ void HostList::save() {
   for (const auto& [name, host] : hosts_) {
     json value = {{"leftovers", json::array()}};
     if (host.node) value["node"] = host.node->value;
-    for (const NodeId& node : host.leftovers) value["leftovers"].push_back(node.value);
+    for (const NodeRemoval& left : host.leftovers) value["leftovers"].push_back(leftover_json(left));
     if (host.failed) value["failed_us"] = microseconds_of(*host.failed);
     if (!host.why.empty()) value["why"] = host.why;
     hosts[name] = std::move(value);
@@ -56,6 +97,7 @@ void HostList::save() {
 }
 
 HostList::Entry* HostList::host_of(const NodeId& node) {
+  load_once();
   for (Entry& entry : hosts_) {
     if (entry.second.node == node) return &entry;
   }
@@ -115,13 +157,13 @@ Task<std::optional<Machine>> HostList::find(NodeId node) {
   co_return machine_at(*mine);
 }
 
-Task<void> HostList::remove(NodeId node, bool cleaned) {
-  Entry* mine = host_of(node);
+Task<void> HostList::remove(NodeRemoval removal, bool cleaned) {
+  Entry* mine = host_of(removal.node);
   if (mine == nullptr) co_return;
   Host& host = mine->second;
   host.node.reset();
   if (!cleaned) {
-    host.leftovers.push_back(node);
+    host.leftovers.push_back(std::move(removal));
     host.failed = world_.clock.wall();
     host.why = "it did not answer when its node was removed";
   }
@@ -133,6 +175,7 @@ Task<void> HostList::remove(NodeId node, bool cleaned) {
 }
 
 Task<std::vector<NodeId>> HostList::list() {
+  load_once();
   std::vector<NodeId> nodes;
   for (const auto& [name, host] : hosts_) {
     if (host.node) nodes.push_back(*host.node);
@@ -154,6 +197,12 @@ void HostList::note_failure(const NodeId& node, const std::string& why) {
   mine->second.failed = world_.clock.wall();
   mine->second.why = why.substr(0, why.find('\n'));
   save();
+}
+
+std::unique_ptr<Instances> make_host_list(World& world, const InstancesSettings& settings, const Log&) {
+  HostListSettings list;
+  list.file = settings.folder + "/hosts.json";
+  return std::make_unique<HostList>(world, std::move(list));
 }
 
 }  // namespace rubato::provider

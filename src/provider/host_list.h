@@ -21,12 +21,13 @@ struct HostListSettings {
 
 class HostList final : public Instances {
  public:
-  // Throws kFailed when the file is damaged.
+  // The first call reads the file; it throws kFailed when that is damaged.
   HostList(World& world, HostListSettings settings);
 
+  void configure(const std::string& provider_config) override;
   Task<Machine> create(NodeOrder order) override;
   Task<std::optional<Machine>> find(NodeId node) override;
-  Task<void> remove(NodeId node, bool cleaned) override;
+  Task<void> remove(NodeRemoval removal, bool cleaned) override;
   Task<std::vector<NodeId>> list() override;
   void note_cleaned(const NodeId& node) override;
   bool machines_stay() const override { return true; }
@@ -35,12 +36,13 @@ class HostList final : public Instances {
  private:
   struct Host {
     std::optional<NodeId> node;
-    std::vector<NodeId> leftovers;
+    std::vector<NodeRemoval> leftovers;
     std::optional<WallTime> failed;
     std::string why;
   };
   using Entry = std::pair<const std::string, Host>;
 
+  void load_once();
   void load();
   void save();
   Entry* host_of(const NodeId& node);
@@ -49,7 +51,11 @@ class HostList final : public Instances {
 
   World& world_;
   HostListSettings settings_;
+  bool loaded_ = false;
   std::map<std::string, Host> hosts_;  // by "user@host:port"; those that were never used are absent
 };
+
+// The hosts of `provider: {type: local, head_ip, worker_ips}`.
+std::unique_ptr<Instances> make_host_list(World& world, const InstancesSettings& settings, const Log& log);
 
 }  // namespace rubato::provider

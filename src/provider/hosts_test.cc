@@ -82,7 +82,8 @@ class HostsTest : public RealWorldTest {
   SshProviderSettings provider_settings() {
     SshProviderSettings result;
     result.runner = settings();
-    result.reach = [this](const Machine& machine) {
+    result.cluster = "c";
+    result.reach = [this](const Machine& machine, const NodeRecipe&) {
       auto runner = std::make_unique<SshRunner>(world, settings(), target_of(machine.host));
       runner->set_connect_timeout(5s);
       return runner;
@@ -90,7 +91,6 @@ class HostsTest : public RealWorldTest {
     result.plan = [this](NodeOrder order, Machine machine) {
       return plan_of(*this, std::move(order), std::move(machine));
     };
-    result.end = [this](const NodeId& node) { return end_of(node); };
     result.stop_max = 8s;
     return result;
   }

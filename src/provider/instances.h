@@ -2,28 +2,35 @@
 // a node of it is not its business; SshProvider (ssh_provider.h) brings both together.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/log.h"
 #include "core/task.h"
 #include "model/cluster_file.h"
 #include "model/ids.h"
 #include "provider/node_provider.h"
+#include "world/world.h"
 
 namespace rubato::provider {
 
 struct Machine {
-  HostAddress host;               // where ssh goes; user empty or port 0: the cluster's
-  std::string address;            // where other nodes reach it; empty: host.host
-  bool this_machine = false;      // the head's own: no ssh needed
-  std::vector<NodeId> leftovers;  // of nodes that were here before and could not be stopped: they are, first
+  HostAddress host;                    // where ssh goes; user empty or port 0: the cluster's
+  std::string address;                 // where other nodes reach it; empty: host.host
+  bool this_machine = false;           // the head's own: no ssh needed
+  std::vector<NodeRemoval> leftovers;  // of nodes that were here before and could not be stopped: they are, first
 };
 
 // Each call may be repeated after a crash of the caller: it then finishes what was begun.
 class Instances {
  public:
   virtual ~Instances() = default;
+
+  // What the newest file tells the provider (ClusterSpec::provider_config): before any other call once there is one,
+  // and again when it changes. Throws kUsage when it makes no sense.
+  virtual void configure(const std::string& provider_config) = 0;
 
   // The machine for this node: the one it has, or a new one. Returns when its address is known; ssh may not answer yet.
   // Throws kUsage when it can never work, kConflict when there is none now (no free host, no capacity, quota),
@@ -35,7 +42,7 @@ class Instances {
 
   // Returns when the node has no machine any more; at once when it had none. `cleaned`: its agent is stopped and
   // its folder removed; of interest to those whose machines stay, who give the others back as `leftovers`.
-  virtual Task<void> remove(NodeId node, bool cleaned) = 0;
+  virtual Task<void> remove(NodeRemoval removal, bool cleaned) = 0;
 
   // All nodes that have a machine, whether or not anybody remembers them.
   virtual Task<std::vector<NodeId>> list() = 0;
@@ -49,5 +56,17 @@ class Instances {
   // The node could not be brought up on its machine: others are better for the next one.
   virtual void note_failure(const NodeId& node, const std::string& why) = 0;
 };
+
+// Where a head is, for those who make machines for it.
+struct InstancesSettings {
+  std::string folder;            // of the cluster, here
+  std::string address;           // of this machine, as other nodes reach it
+  std::vector<std::string> env;  // of programs
+  std::string version;           // rubato's
+};
+using MakeInstances = std::unique_ptr<Instances> (*)(World& world, const InstancesSettings& settings, const Log& log);
+
+// Of a kind of provider; null when nothing is made for it. The list is src/clouds/registry.cc.
+MakeInstances instances_maker(std::string_view provider_type);
 
 }  // namespace rubato::provider

@@ -169,7 +169,8 @@ Task<bool> LocalProvider::gone_by(std::string folder, Instant deadline) {
 
 bool LocalProvider::has_namespace(const NodeId& node) { return world_.files.exists(folder(node) + "/netns"); }
 
-Task<void> LocalProvider::remove(NodeId node) {
+Task<void> LocalProvider::remove(NodeRemoval removal) {
+  const NodeId node = removal.node;
   const std::string home = folder(node);
   if (!harmless(node) || !world_.files.exists(home)) co_return;
   daemons_.signal(home, SIGTERM);
@@ -183,7 +184,7 @@ Task<void> LocalProvider::remove(NodeId node) {
                 "a process that waits for a device or a network disk cannot be killed; see `ps`");
   }
   if (settings_.last_words) {
-    Task<void> said = settings_.last_words(node, home);
+    Task<void> said = settings_.last_words(std::move(removal), home);
     co_await std::move(said);
   }
   const bool had_namespace = has_namespace(node);

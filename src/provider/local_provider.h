@@ -24,7 +24,7 @@ struct LocalSettings {
   // Makes a certificate with the common name "node/NODEID", files in the node's folder.
   std::function<TlsFiles(const NodeId& node, const std::string& folder)> issue;
   // Called when a node's agent is dead, before its folder is removed; does not throw. Unset: nothing is done.
-  std::function<Task<void>(NodeId node, std::string folder)> last_words;
+  std::function<Task<void>(NodeRemoval removal, std::string folder)> last_words;
   // From SIGTERM to SIGKILL for an agent; its workers' own grace fits in.
   Duration stop_grace = 45s;
 };
@@ -34,7 +34,7 @@ class LocalProvider final : public NodeProvider {
   LocalProvider(World& world, Daemons& daemons, LocalSettings settings);
 
   Task<void> create(NodeOrder order) override;
-  Task<void> remove(NodeId node) override;
+  Task<void> remove(NodeRemoval removal) override;
   Task<std::vector<NodeId>> list() override;
 
   std::string folder(const NodeId& node) const { return settings_.folder + "/nodes/" + node.value; }

@@ -1,4 +1,4 @@
-// From what a cluster file says to what is done on one node's machine.
+// From a node's recipe to what is done on its machine.
 #pragma once
 
 #include <string>
@@ -15,14 +15,10 @@ std::string staged_mount(const std::string& cluster_folder, const std::string& r
 // What goes and what stays when mounts are moved.
 SyncOptions sync_options(const ClusterFile& file);
 
-// The container that the nodes of a type are in; nullopt without docker.
-std::optional<ContainerSpec> container_spec(const ClusterFile& file, const std::string& type, bool head);
+// What is done on the machine of an order: all but the identity and `program`. The log is nodes/ID.log in the cluster's
+// folder.
+NodeSetupSpec plan_node(const NodeOrder& order, const Machine& machine, const std::string& cluster_folder);
 
-// All but the identity and `program`. The log is nodes/ID.log in the cluster's folder.
-NodeSetupSpec plan_node(const ClusterFile& file, const NodeOrder& order, const Machine& machine,
-                        const std::string& cluster_folder);
-
-// For a node of which only the name is known.
-NodeEnd plan_end(const ClusterFile& file, const NodeId& node);
+NodeEnd plan_end(const NodeRecipe& recipe, const NodeId& node);
 
 }  // namespace rubato::provider

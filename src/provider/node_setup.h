@@ -34,12 +34,7 @@ struct NodeMount {
   std::string remote;  // there; "~/" is its home folder
 };
 
-struct ContainerSpec {
-  NodeContainer container;
-  bool use_podman = false;
-  bool detect_gpus = true;      // pass the machine's GPUs on when it has some
-  bool detect_shm_size = true;  // a third of the memory, as Ray does
-};
+using rubato::ContainerSpec;
 
 // The agent's identity as text: it is made where the head is.
 struct NodeIdentity {

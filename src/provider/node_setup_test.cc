@@ -355,7 +355,8 @@ worker_start_ray_commands: [ray stop, "source activate env && ray start --addres
   order.runtime = "r";
   Machine machine;
   machine.host.host = "a";
-  const NodeSetupSpec spec = plan_node(file, order, machine, "/c");
+  order.recipe = node_recipe_of(file, order.type.name, false);
+  const NodeSetupSpec spec = plan_node(order, machine, "/c");
   EXPECT_EQ(spec.cluster, "mine");
   ASSERT_EQ(spec.mounts.size(), 1u);
   EXPECT_EQ(spec.mounts[0].remote, "~/code");
@@ -368,7 +369,7 @@ worker_start_ray_commands: [ray stop, "source activate env && ray start --addres
   EXPECT_EQ(join(spec.agent.gpus, ","), "0,1");
   EXPECT_EQ(spec.runtime_hash, "r");
   EXPECT_FALSE(spec.fresh_machine);
-  EXPECT_FALSE(plan_end(file, order.node).container);
+  EXPECT_FALSE(plan_end(order.recipe, order.node).container);
 }
 
 }  // namespace

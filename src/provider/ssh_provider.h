@@ -14,13 +14,12 @@
 namespace rubato::provider {
 
 struct SshProviderSettings {
+  std::string cluster;  // its name
   RunnerSettings runner;
   // How a machine is reached: an SshRunner, or a LocalRunner for the head's own.
-  std::function<std::unique_ptr<CommandRunner>(const Machine&)> reach;
+  std::function<std::unique_ptr<CommandRunner>(const Machine&, const NodeRecipe&)> reach;
   // What is done on it. Makes the certificate; may take its time with hashes of mounts.
   std::function<Task<NodeSetupSpec>(NodeOrder, Machine)> plan;
-  // How the node is ended; its container, if it has one, is known from the cluster file.
-  std::function<NodeEnd(const NodeId&)> end;
   Duration stop_max = 40s;   // a host that does not answer for so long is left as it is, and cleaned at its next use
   Duration stop_again = 2s;  // pause between attempts
 };
@@ -30,20 +29,25 @@ class SshProvider final : public NodeProvider {
   // All of them outlive it.
   SshProvider(World& world, Instances& instances, RemoteBinary& binary, SshProviderSettings settings);
 
+  void configure(const ClusterSpec& spec) override;
   Task<void> create(NodeOrder order) override;
-  Task<void> salvage(NodeId node) override;
-  Task<void> remove(NodeId node) override;
+  Task<void> salvage(NodeRemoval removal) override;
+  Task<void> remove(NodeRemoval removal) override;
   Task<std::vector<NodeId>> list() override;
 
  private:
   Task<void> bring_up(NodeOrder order, Machine machine);
+  Task<void> end_leftover(Machine machine, NodeRemoval left);
   Task<void> salvage_leftover(CommandRunner& runner, NodeEnd end);
-  Task<bool> stop(NodeId node, Machine machine);  // false: the machine does not answer
+  Task<bool> stop(NodeId node, NodeRecipe recipe, Machine machine);  // false: the machine does not answer
+  NodeRecipe plain_recipe() const;
+  std::vector<NodeRecipe> recipes_of(const NodeRemoval& removal) const;
 
   World& world_;
   Instances& instances_;
   RemoteBinary& binary_;
   const SshProviderSettings settings_;
+  std::vector<NodeRecipe> newest_;  // of the file: for nodes that nobody remembers
 };
 
 }  // namespace rubato::provider

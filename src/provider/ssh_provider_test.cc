@@ -95,20 +95,22 @@ TEST_F(HostListTest, WhatCouldNotBeCleanedIsCleanedAtTheNextUse) {
   EXPECT_EQ(give(again, "w-4"), "c");
   const Machine machine = await(again.create(order_for("w-2")));
   ASSERT_EQ(machine.leftovers.size(), 1u);
-  EXPECT_EQ(machine.leftovers[0].value, "w-1");
+  EXPECT_EQ(machine.leftovers[0].node.value, "w-1");
   again.note_cleaned(NodeId{"w-2"});
   EXPECT_TRUE(await(again.create(order_for("w-2"))).leftovers.empty());
 }
 
 TEST_F(HostListTest, ADamagedFileIsNotTakenForAnEmptyOne) {
   folder.write("hosts.json", "{\"hosts\": {\"a\": ");
-  EXPECT_THROW(HostList(world, some_hosts()), Error);
+  HostList list(world, some_hosts());
+  EXPECT_TRUE(settle(list.list()).error);
 }
 
 // Hosts as folders of this machine, some of which are dead.
 struct ScriptedHosts {
   std::set<std::string> dead;
-  std::vector<std::string> log;  // "host: what"
+  std::vector<std::string> log;      // "host: what"
+  std::vector<std::string> scripts;  // of each of them
 };
 
 struct ScriptedRunner final : CommandRunner {
@@ -116,6 +118,7 @@ struct ScriptedRunner final : CommandRunner {
   Task<CommandResult> run(Command command) override {
     if (hosts.dead.contains(name)) throw Error(ErrorCode::kUnavailable, name + " does not answer");
     hosts.log.push_back(name + ": " + summary(command));
+    hosts.scripts.push_back(command.script);
     CommandResult result;
     if (command.what == "looking for rubato") {
       result.out = fmt::format("rubato-binary {} none raw /p\n", RemoteBinary::machine());
@@ -143,16 +146,11 @@ class SshProviderTest : public HostListTest {
   SshProviderSettings provider_settings() {
     SshProviderSettings result;
     result.runner = settings();
-    result.reach = [this](const Machine& machine) {
+    result.cluster = "c";
+    result.reach = [this](const Machine& machine, const NodeRecipe&) {
       return std::make_unique<ScriptedRunner>(hosts, machine.host.host);
     };
     result.plan = plan_of_test;
-    result.end = [](const NodeId& node) {
-      NodeEnd end;
-      end.cluster = "c";
-      end.node = node;
-      return end;
-    };
     result.stop_max = 20ms;
     result.stop_again = 5ms;
     return result;
@@ -204,6 +202,106 @@ TEST_F(SshProviderTest, AHostThatComesBackIsCleanedFirst) {
             std::ranges::find(hosts.log, "a: starting the agent"));
   EXPECT_EQ(hosts.log.back(), "a: starting the agent");
   EXPECT_TRUE(await(list.create(order_for("w-2"))).leftovers.empty());
+}
+
+// ---- recipes: a node is ended as it was made ----
+
+NodeRecipe in_container(const std::string& name) {
+  NodeRecipe recipe;
+  recipe.cluster = "c";
+  if (name.empty()) return recipe;
+  recipe.container.emplace();
+  recipe.container->container.image = "image";
+  recipe.container->container.name = name;
+  return recipe;
+}
+
+class RecipeTest : public SshProviderTest {
+ protected:
+  // How many of the scripts so far remove the container.
+  int64_t removed(const std::string& container) const {
+    return std::ranges::count_if(hosts.scripts, [&](const std::string& script) {
+      return script.find("rm -f " + container + " ") != std::string::npos;
+    });
+  }
+  // A file whose nodes are in this container.
+  void accept(const std::string& container) {
+    ClusterSpec spec;
+    spec.recipes.emplace("newest", in_container(container));
+    spec.provider_config = R"({"head": "head", "workers": ["a", "root@b:2222", "c"]})";
+    provider.configure(spec);
+  }
+};
+
+TEST_F(RecipeTest, ANodeIsRemovedWithTheContainerItWasMadeWith) {
+  EXPECT_FALSE(create("w-1"));
+  accept("new");
+  NodeRemoval removal(NodeId{"w-1"});
+  removal.recipes = {in_container("old")};
+  EXPECT_FALSE(error_of(provider.remove(removal)));
+  EXPECT_EQ(removed("old"), 1);
+  EXPECT_EQ(removed("new"), 0);
+}
+
+TEST_F(RecipeTest, ANodeThatMovesToAnotherContainerLeavesNothingInTheFirst) {
+  NodeOrder order = order_for("w-1");
+  order.recipe = in_container("new");
+  order.before = {in_container("old"), in_container("new")};
+  EXPECT_FALSE(error_of(provider.create(order)));
+  EXPECT_EQ(removed("old"), 1);
+  EXPECT_EQ(removed("new"), 0) << "it is in use";
+  order.before = {in_container("")};
+  hosts.log.clear();
+  EXPECT_FALSE(error_of(provider.create(order)));
+  EXPECT_EQ(hosts.log.front(), "a: bringing what the node's workers have left") << "from beside the container";
+}
+
+TEST_F(RecipeTest, WhatNobodyRemembersIsEndedAsTheNewestFileSays) {
+  EXPECT_FALSE(create("w-1"));
+  accept("new");
+  EXPECT_FALSE(remove("w-1"));
+  EXPECT_EQ(removed("new"), 1);
+}
+
+TEST_F(RecipeTest, AHostThatComesBackLateIsCleanedOfTheContainerItHad) {
+  EXPECT_FALSE(create("w-1"));
+  hosts.dead = {"a"};
+  NodeRemoval removal(NodeId{"w-1"});
+  removal.recipes = {in_container("old")};
+  EXPECT_FALSE(error_of(provider.remove(removal)));
+  hosts.dead.clear();
+  accept("new");
+  HostList again(world, some_hosts());  // as a head that starts anew reads it
+  give(again, "w-3");
+  give(again, "w-4");
+  const Machine machine = await(again.create(order_for("w-2")));
+  ASSERT_EQ(machine.leftovers.size(), 1u);
+  EXPECT_EQ(machine.leftovers[0].recipes, std::vector<NodeRecipe>{in_container("old")});
+  EXPECT_FALSE(create("w-3"));
+  EXPECT_FALSE(create("w-4"));
+  EXPECT_FALSE(create("w-2"));
+  EXPECT_EQ(removed("old"), 1);
+  EXPECT_EQ(removed("new"), 0);
+}
+
+TEST_F(HostListTest, ReadsWhatAnOlderHeadWrote) {
+  folder.write("hosts.json", R"({"hosts": {"a": {"leftovers": ["w-1"], "node": "w-2"}}})");
+  HostList list(world, some_hosts());
+  const std::optional<Machine> machine = await(list.find(NodeId{"w-2"}));
+  ASSERT_TRUE(machine);
+  ASSERT_EQ(machine->leftovers.size(), 1u);
+  EXPECT_EQ(machine->leftovers[0].node.value, "w-1");
+  EXPECT_TRUE(machine->leftovers[0].recipes.empty());
+}
+
+TEST_F(HostListTest, FollowsTheNewestFile) {
+  HostList list(world, some_hosts());
+  EXPECT_EQ(give(list, "w-1"), "a");
+  list.configure(R"({"head": "head", "workers": ["d"]})");
+  EXPECT_EQ(give(list, "w-1"), "a") << "it has it";
+  EXPECT_EQ(give(list, "w-2"), "d");
+  EXPECT_EQ(give(list, "w-3"), "conflict");
+  EXPECT_THROW(list.configure(R"({"workers": ["-oProxyCommand=x"]})"), Error);
 }
 
 }  // namespace

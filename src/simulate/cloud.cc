@@ -273,7 +273,8 @@ Task<void> CloudProvider::create(provider::NodeOrder order) {
   }
 }
 
-Task<void> CloudProvider::remove(NodeId node) {
+Task<void> CloudProvider::remove(provider::NodeRemoval removal) {
+  const NodeId node = std::move(removal.node);
   co_await Sleep(clock_.loop(), clock_.now() + cloud_.call_time());
   cloud_.check_call();
   co_await Sleep(clock_.loop(), clock_.now() + cloud_.remove_time());

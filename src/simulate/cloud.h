@@ -102,7 +102,7 @@ class CloudProvider final : public provider::NodeProvider {
  public:
   CloudProvider(Clock& clock, Cloud& cloud) : clock_(clock), cloud_(cloud) {}
   Task<void> create(provider::NodeOrder order) override;
-  Task<void> remove(rubato::NodeId node) override;
+  Task<void> remove(provider::NodeRemoval removal) override;
   Task<std::vector<rubato::NodeId>> list() override;
 
  private:

@@ -119,6 +119,30 @@ class Docker(MachinesCase):
             wait_until(lambda: not service.containers(), lambda: f"the end of {service.containers()} on {name}")
 
 
+    def file_with(self, container):
+        head, worker = self.hosts["head"].address, self.hosts["w1"].address
+        self.write_file(
+            f"{{type: local, head_ip: {head}, worker_ips: [{worker}]}}",
+            f"docker: {{image: {dockerd.IMAGE}, container_name: {container}, pull_before_run: false}}\n")
+
+    def test_a_container_that_is_renamed_leaves_none_behind(self):
+        self.file_with("old")
+        self.rubato("up", "-y", "cluster.yaml", timeout=170)
+        self.file_with("new")
+        self.rubato("up", "-y", "cluster.yaml", timeout=170)
+        for name, service in self.docker.items():
+            wait_until(lambda: service.containers() == ["new"], lambda: f"{service.containers()} on {name}")
+        wait_until(lambda: [node["phase"] for node in self.json("status")["nodes"]] == ["up", "up"],
+                   lambda: f"nodes that are up: {self.json('status')['nodes']}")
+        # And without a container: what runs beside it now is all that there is.
+        head, worker = self.hosts["head"].address, self.hosts["w1"].address
+        self.write_file(f"{{type: local, head_ip: {head}, worker_ips: [{worker}]}}", "")
+        self.rubato("up", "-y", "cluster.yaml", timeout=170)
+        for name, service in self.docker.items():
+            wait_until(lambda: not service.containers(), lambda: f"the end of {service.containers()} on {name}")
+        self.rubato("down", "-y", "cluster.yaml")
+
+
 class PodmanTest(MachinesCase):
     names = ("head",)
 

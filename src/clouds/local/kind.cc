@@ -75,6 +75,13 @@ void read_local(const ConfigSection& top, ProviderConfig& out) {
   }
 }
 
+nlohmann::json compile_local(const ClusterFile& file) {
+  nlohmann::json out = {{"workers", nlohmann::json::array()}};
+  if (file.provider.head) out["head"] = to_string(*file.provider.head);
+  for (const HostAddress& worker : file.provider.workers) out["workers"].push_back(to_string(worker));
+  return out;
+}
+
 }  // namespace
 
 constexpr ProviderKind kLocal{.type = "local",
@@ -82,6 +89,7 @@ constexpr ProviderKind kLocal{.type = "local",
                               .has_own_machines = true,
                               .names_hosts = true,
                               .keys = kLocalKeys,
+                              .compile = compile_local,
                               .read = read_local};
 
 }  // namespace rubato::clouds
