@@ -44,6 +44,9 @@ class MachineProvider final : public provider::NodeProvider {
         provider_(daemon.world, *instances_, binary_, provider_settings()) {}
 
   void configure(const ClusterSpec& spec) override { provider_.configure(spec); }
+  Task<provider::LaunchErrors> launch(std::vector<NodeOrder> orders) override {
+    return provider_.launch(std::move(orders));
+  }
   Task<void> create(NodeOrder order) override { return provider_.create(std::move(order)); }
   Task<void> salvage(NodeRemoval removal) override { return provider_.salvage(std::move(removal)); }
   Task<void> remove(NodeRemoval removal) override { return provider_.remove(std::move(removal)); }

@@ -299,7 +299,7 @@ Task<void> Controller::act(const std::vector<Record>& records) {
   if (everything) {
     machines_.follow(state_);
   } else {
-    for (const NodeId& node : changed) machines_.follow(state_, node);
+    machines_.follow(state_, changed);
   }
 }
 

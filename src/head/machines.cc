@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ranges>
+#include <utility>
 
 namespace rubato::head {
 
@@ -13,6 +14,7 @@ constexpr Duration kRemoveAgainMax = 60s;
 constexpr Duration kListMax = 30s;
 constexpr Duration kSweepEvery = 60s;
 constexpr Duration kCreateMax = 120s;
+constexpr Duration kLaunchMax = 15min;  // as long as a program may take for one machine
 // Machines are set up by commands of people, which have deadlines of their own.
 constexpr Duration kSetupMax = 4h;
 constexpr Duration kRemoveMax = 60s;
@@ -98,7 +100,21 @@ void Machines::follow(const cluster::State& state) {
   std::set<NodeId> all = removed_;
   for (const auto& [id, runtime] : created_) all.insert(id);
   for (const auto& [id, node] : state.nodes) all.insert(id);
-  for (const NodeId& id : all) follow(state, id);
+  follow(state, all);
+}
+
+void Machines::follow(const cluster::State& state, const std::set<NodeId>& changed) {
+  for (const NodeId& id : changed) follow_node(state, id);
+  start_due();
+}
+
+void Machines::start_due() {
+  std::vector<provider::NodeOrder> orders = std::exchange(due_, {});
+  if (orders.size() == 1) {
+    scope_.spawn(create(std::move(orders.front())));
+  } else if (!orders.empty()) {
+    scope_.spawn(launch(std::move(orders)));
+  }
 }
 
 // What it cannot take, the calls that need it tell of.
@@ -111,7 +127,7 @@ void Machines::configure(const cluster::State& state) {
   }
 }
 
-void Machines::follow(const cluster::State& state, const NodeId& id) {
+void Machines::follow_node(const cluster::State& state, const NodeId& id) {
   const auto it = state.nodes.find(id);
   const cluster::Node* node = it == state.nodes.end() ? nullptr : &it->second;
   const bool requested = node && node->phase == NodePhase::kRequested;
@@ -122,7 +138,7 @@ void Machines::follow(const cluster::State& state, const NodeId& id) {
   if (!node) return;
   const bool known = state.spec && state.spec->types.contains(node->type);
   if (requested && known && !created_.contains(id) && creating_.insert(id).second)
-    scope_.spawn(create(order_for(state, *node)));
+    due_.push_back(order_for(state, *node));
   if (!node->refreshing.empty() && node->usable() && known && refreshing_.insert(id).second)
     start_refresh(state, *node);
   if (!removing) return;
@@ -197,16 +213,47 @@ Task<void> Machines::refresh(provider::NodeOrder order) {
 }
 
 Task<void> Machines::create(provider::NodeOrder order) {
-  const NodeId node = order.node;
-  const std::string runtime = order.runtime;
-  const Outcome outcome = co_await made(std::move(order));
-  creating_.erase(node);
-  unwanted_.erase(node);
-  created_[node] = runtime;
+  const Outcome outcome = co_await made(order);
+  report(order, outcome);
+}
+
+void Machines::report(const provider::NodeOrder& order, const Outcome& outcome) {
+  creating_.erase(order.node);
+  unwanted_.erase(order.node);
+  created_[order.node] = order.runtime;
   if (outcome.failure.empty()) {
-    tell_(cluster::NodeCreated{node, runtime});
+    tell_(cluster::NodeCreated{order.node, order.runtime});
   } else {
-    tell_(cluster::NodeFailed{node, outcome.failure, outcome.code});
+    tell_(cluster::NodeFailed{order.node, outcome.failure, outcome.code});
+  }
+}
+
+// The machines of many nodes in one call; then each is made by itself. A node that is not wanted any more meanwhile
+// ends when the call does.
+Task<void> Machines::launch(std::vector<provider::NodeOrder> orders) {
+  provider::LaunchErrors errors;
+  std::optional<Error> failed;
+  try {
+    Task<provider::LaunchErrors> asked = provider_.launch(orders);
+    std::optional<provider::LaunchErrors> answer =
+        co_await within(world_.clock.loop(), listening_, kLaunchMax, std::move(asked));
+    if (answer) errors = std::move(*answer);
+    if (!answer) failed.emplace(ErrorCode::kUnavailable, "the provider did not answer in time");
+  } catch (const Error& error) {
+    failed = error;
+  }
+  for (provider::NodeOrder& order : orders) {
+    const auto found = errors.find(order.node);
+    const Error* error = failed ? &*failed : found != errors.end() ? &found->second : nullptr;
+    if (error == nullptr) {
+      scope_.spawn(create(std::move(order)));
+      continue;
+    }
+    log_.warning("node not created", {{"node", order.node.value}, {"error", error->message}});
+    Outcome outcome;
+    outcome.failure = error->message;
+    outcome.code = failure_of(error->code);
+    report(order, outcome);
   }
 }
 

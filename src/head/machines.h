@@ -23,8 +23,8 @@ class Machines {
   // Tells the provider of the newest description, and starts the calls that are due: create for requested nodes, remove
   // for removing ones.
   void follow(const cluster::State& state);
-  // The same for one node, when something has happened to no other.
-  void follow(const cluster::State& state, const NodeId& id);
+  // The same for some nodes, when something has happened to no others.
+  void follow(const cluster::State& state, const std::set<NodeId>& changed);
 
   // Removes nodes that exist but that the state does not know: a head died between making and recording, or a provider
   // made one after it had said that it could not. Returns at once when the provider cannot list.
@@ -38,6 +38,9 @@ class Machines {
 
  private:
   void configure(const cluster::State& state);
+  void follow_node(const cluster::State& state, const NodeId& id);
+  void start_due();
+  Task<void> launch(std::vector<provider::NodeOrder> orders);
   Task<void> create(provider::NodeOrder order);
   Task<void> refresh(provider::NodeOrder order);
   struct Outcome {
@@ -45,6 +48,7 @@ class Machines {
     cluster::LaunchFailure code = cluster::LaunchFailure::kOther;
   };
   Task<Outcome> made(provider::NodeOrder order);
+  void report(const provider::NodeOrder& order, const Outcome& outcome);
   // `deadline` is of the listening time.
   Task<bool> given_up(NodeId node, Instant deadline);  // true: it is not wanted any more; false: the deadline has come
   Task<void> remove_stray(NodeId node);
@@ -62,6 +66,7 @@ class Machines {
   std::function<void(cluster::Event)> tell_;
   KeepLines keep_lines_;
   std::set<NodeId> creating_, removing_, refreshing_;  // calls under way
+  std::vector<provider::NodeOrder> due_;               // to be created, found in this turn: their machines in one call
   // Told, and not yet in the state: no reason to call again.
   std::map<NodeId, std::string> created_;  // with their runtimes
   std::set<NodeId> removed_;

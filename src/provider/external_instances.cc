@@ -94,6 +94,23 @@ Task<std::optional<ExternalMachine>> ExternalInstances::describe(NodeId node) {
   co_return understood(program_->spec().name, what, [&] { return parse_described(answer, node); });
 }
 
+Task<LaunchErrors> ExternalInstances::launch(std::vector<NodeOrder> orders) {
+  std::erase_if(orders, [this](const NodeOrder& order) { return is_own(order.node); });
+  LaunchErrors errors;
+  if (orders.size() < 2) co_return errors;
+  if (!program()->greeted()) (void)co_await greet();
+  if (!greeting_.knows("launch")) co_return errors;
+  Json nodes = Json::array();
+  for (const NodeOrder& order : orders) nodes.push_back(create_params(order));
+  Json params{{"nodes", std::move(nodes)}};
+  const std::string what = fmt::format("launch {} nodes", orders.size());
+  const Json answer = co_await ask("launch", std::move(params), what, settings_.create_timeout);
+  const std::string who = program()->spec().name;
+  const auto failures = understood(who, what, [&] { return parse_launch(answer); });
+  for (const auto& [node, failure] : failures) errors.emplace(node, to_error(failure, who, "create " + node.value));
+  co_return errors;
+}
+
 Task<Machine> ExternalInstances::create(NodeOrder order) {
   if (is_own(order.node)) co_return *settings_.own;
   (void)program();

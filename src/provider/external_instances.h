@@ -21,6 +21,7 @@ class ExternalInstances final : public Instances {
 
   void configure(const std::string& provider_config) override;
 
+  Task<LaunchErrors> launch(std::vector<NodeOrder> orders) override;  // for a program that knows `launch`
   Task<Machine> create(NodeOrder order) override;
   Task<std::optional<Machine>> find(NodeId node) override;
   Task<void> remove(NodeRemoval removal, bool cleaned) override;

@@ -174,6 +174,47 @@ TEST_F(ExternalInstancesTest, FollowsANewerFile) {
   EXPECT_EQ(out, (Words{"machine: from ./static.py", "10.9.9.9"}));
 }
 
+constexpr const char* kLauncher = R"py(#!/usr/bin/env python3
+import json, sys
+launched = []
+for line in sys.stdin:
+    r = json.loads(line)
+    m, p = r["method"], r["params"]
+    if m == "hello": result = {"protocol": 1, "methods": ["launch"]}
+    elif m == "launch":
+        launched += [n["node"] for n in p["nodes"]]
+        result = {"failed": {"n-2": {"code": "quota", "message": "two at most"}}}
+    elif m == "create": result = {"host": "10.0.0.%d" % (1 + launched.index(p["node"]))}
+    else: result = {"nodes": []}
+    print(json.dumps({"id": r["id"], "result": result}), flush=True)
+)py";
+
+Task<int> launch_into(ExternalInstances& instances, std::vector<NodeOrder> orders, Words& out) {
+  const LaunchErrors errors = co_await instances.launch(std::move(orders));
+  for (const auto& [node, error] : errors) out.push_back(node.value + ": " + error.message);
+  co_return 0;
+}
+
+TEST_F(ExternalInstancesTest, AProgramThatCanIsAskedForManyAtOnce) {
+  write_program("launcher.py", kLauncher);
+  ExternalInstances instances(world, told("  command: [./launcher.py]\n"), settings(), log());
+  Words out;
+  std::vector<NodeOrder> orders = {external_order("n-1"), external_order("n-2"), external_order("n-3")};
+  runtime.run(launch_into(instances, std::move(orders), out));
+  EXPECT_EQ(out, Words{"n-2: create n-2: quota: two at most"});
+  EXPECT_EQ(calls(instances, {"+n-1", "+n-3"}), (Words{"10.0.0.1", "10.0.0.3"}));
+}
+
+TEST_F(ExternalInstancesTest, AProgramThatCannotIsAskedForEach) {
+  use_example("static.py");
+  ExternalInstances instances(world, told(kMachines), settings(), log());
+  Words out;
+  std::vector<NodeOrder> orders = {external_order("n-1"), external_order("n-2")};
+  runtime.run(launch_into(instances, std::move(orders), out));
+  EXPECT_EQ(out, Words{});
+  EXPECT_EQ(calls(instances, {"="}), Words{""}) << "nothing was made yet";
+}
+
 TEST_F(ExternalInstancesTest, TheHeadsOwnMachineIsNeverAskedFor) {
   use_example("static.py");
   ExternalSettings own = settings();

@@ -265,6 +265,16 @@ std::optional<ExternalMachine> parse_described(const Json& json, const NodeId& n
   return parse_machine(json, node);
 }
 
+std::map<NodeId, ExternalFailure> parse_launch(const Json& json) {
+  if (!json.is_object()) refuse(fmt::format("answered launch with {}", shown(json.dump())));
+  std::map<NodeId, ExternalFailure> out;
+  const auto failed = json.find("failed");
+  if (failed == json.end() || failed->is_null()) return out;
+  if (!failed->is_object()) refuse("answered launch with \"failed\" that is no object");
+  for (const auto& [node, error] : failed->items()) out.emplace(NodeId{node}, parse_failure(error));
+  return out;
+}
+
 std::vector<ExternalMachine> parse_list(const Json& json) {
   const auto nodes = json.is_object() ? json.find("nodes") : json.end();
   if (!json.is_object() || nodes == json.end() || !nodes->is_array()) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -79,6 +80,8 @@ struct ExternalMachine {
 ExternalMachine parse_machine(const nlohmann::json& json, const NodeId& node);
 // Of `describe`: null when the node has none.
 std::optional<ExternalMachine> parse_described(const nlohmann::json& json, const NodeId& node);
+// Of `launch`: {"failed": {NODE: {"code": ..., "message": ...}}}; absent: all are on their way.
+std::map<NodeId, ExternalFailure> parse_launch(const nlohmann::json& json);
 // Of `list`: {"nodes": [...]}.
 std::vector<ExternalMachine> parse_list(const nlohmann::json& json);
 

@@ -135,6 +135,15 @@ TEST(ExternalMachines, AreReadyOnceTheyHaveAHost) {
   EXPECT_FALSE(parse_described(Json(), node));
 }
 
+TEST(ExternalMachines, ThatCannotBeHadAreToldByNode) {
+  EXPECT_TRUE(parse_launch(Json::object()).empty());
+  const auto failed = parse_launch(Json::parse(R"({"failed":{"n-2":{"code":"no-capacity","message":"sold out"}}})"));
+  ASSERT_EQ(failed.size(), 1u);
+  EXPECT_EQ(failed.at(NodeId{"n-2"}).code, ExternalCode::kNoCapacity);
+  EXPECT_THROW(parse_launch(Json::array()), Error);
+  EXPECT_THROW(parse_launch(Json::parse(R"({"failed":["n-2"]})")), Error);
+}
+
 TEST(ExternalMachines, NeverBecomeOptionsOfSsh) {
   const NodeId node{"n-1"};
   for (const char* text : {R"({"host":"-oProxyCommand=evil"})", R"({"host":"a b"})", R"({"host":"h","user":"-l"})",

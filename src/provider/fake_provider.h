@@ -24,6 +24,10 @@ class FakeProvider final : public NodeProvider {
     std::function<void(const NodeId&)> removed;     // end it, if it runs
     Duration create_delay = 100ms;
     Duration remove_delay = 100ms;
+    Duration launch_delay = 0s;
+    std::vector<size_t> launched;     // calls for several nodes, and how many each was for
+    LaunchErrors launch_errors;       // of each such call, for these nodes
+    std::deque<Error> launch_throws;  // by the next calls, one each
     std::deque<Error> create_errors;  // thrown by the next calls, after the delay, one each
     std::deque<Error> remove_errors;
     int creates = 0, removes = 0;                        // calls
@@ -31,6 +35,18 @@ class FakeProvider final : public NodeProvider {
   };
 
   FakeProvider(Clock& clock, Machines& machines) : clock_(clock), machines_(machines) {}
+
+  Task<LaunchErrors> launch(std::vector<NodeOrder> orders) override {
+    machines_.launched.push_back(orders.size());
+    co_await Sleep(clock_.loop(), clock_.now() + machines_.launch_delay);
+    throw_next(machines_.launch_throws);
+    LaunchErrors errors;
+    for (const NodeOrder& order : orders) {
+      const auto error = machines_.launch_errors.find(order.node);
+      if (error != machines_.launch_errors.end()) errors.insert(*error);
+    }
+    co_return errors;
+  }
 
   Task<void> create(NodeOrder order) override {
     ++machines_.creates;

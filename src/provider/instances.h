@@ -32,6 +32,12 @@ class Instances {
   // and again when it changes. Throws kUsage when it makes no sense.
   virtual void configure(const std::string& provider_config) = 0;
 
+  // As NodeProvider's. Unless it can do so in one call, nothing: create() asks for each.
+  virtual Task<LaunchErrors> launch(std::vector<NodeOrder> orders) {
+    (void)orders;
+    co_return LaunchErrors();
+  }
+
   // The machine for this node: the one it has, or a new one. Returns when its address is known; ssh may not answer yet.
   // Throws kUsage when it can never work, kConflict when there is none now (no free host, no capacity, quota),
   // kUnavailable when trying again may help.

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "core/task.h"
 #include "elastic/node_wire.h"
 #include "model/cluster_spec.h"
@@ -31,6 +33,9 @@ struct NodeOrder {
   std::function<void(std::string step, std::string detail)> on_step;
 };
 
+// Nodes for which no machine is to be had, and why.
+using LaunchErrors = std::map<NodeId, Error>;
+
 // A node that goes.
 struct NodeRemoval {
   NodeRemoval() = default;
@@ -48,6 +53,14 @@ class NodeProvider {
 
   // The newest description of the cluster: before any other call once there is one, and again when it changes.
   virtual void configure(const ClusterSpec& spec) { (void)spec; }
+
+  // Asks for the machines of all these nodes at once, in as few calls as the provider can; create() of each follows,
+  // and finds its own. Those of them for which there is none need no create(). Throws when none can be had, as
+  // create().
+  virtual Task<LaunchErrors> launch(std::vector<NodeOrder> orders) {
+    (void)orders;
+    co_return LaunchErrors();
+  }
 
   // Returns when the node has the order's runtime and its agent has been started; nothing happens when it is so
   // already. Throws kUsage when it can never work (the file asks for what this machine has not), kUnavailable when

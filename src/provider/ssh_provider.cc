@@ -43,6 +43,8 @@ std::vector<NodeRecipe> SshProvider::recipes_of(const NodeRemoval& removal) cons
   return places.empty() ? newest_ : places;
 }
 
+Task<LaunchErrors> SshProvider::launch(std::vector<NodeOrder> orders) { return instances_.launch(std::move(orders)); }
+
 Task<void> SshProvider::create(NodeOrder order) {
   const NodeId node = order.node;
   Machine machine = co_await instances_.create(order);

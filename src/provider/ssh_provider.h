@@ -30,6 +30,7 @@ class SshProvider final : public NodeProvider {
   SshProvider(World& world, Instances& instances, RemoteBinary& binary, SshProviderSettings settings);
 
   void configure(const ClusterSpec& spec) override;
+  Task<LaunchErrors> launch(std::vector<NodeOrder> orders) override;
   Task<void> create(NodeOrder order) override;
   Task<void> salvage(NodeRemoval removal) override;
   Task<void> remove(NodeRemoval removal) override;

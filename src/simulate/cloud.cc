@@ -254,10 +254,27 @@ double Cloud::cost(Instant now) const {
   return sum;
 }
 
-Task<void> CloudProvider::create(provider::NodeOrder order) {
+Task<provider::LaunchErrors> CloudProvider::launch(std::vector<provider::NodeOrder> orders) {
   co_await Sleep(clock_.loop(), clock_.now() + cloud_.call_time());
   cloud_.check_call();
-  cloud_.launch(order);
+  provider::LaunchErrors errors;
+  for (const provider::NodeOrder& order : orders) {
+    try {
+      cloud_.launch(order);
+    } catch (const Error& error) {
+      errors.emplace(order.node, error);
+    }
+  }
+  co_return errors;
+}
+
+Task<void> CloudProvider::create(provider::NodeOrder order) {
+  // One that was launched with others needs no call of its own.
+  if (!cloud_.find(order.node)) {
+    co_await Sleep(clock_.loop(), clock_.now() + cloud_.call_time());
+    cloud_.check_call();
+    cloud_.launch(order);
+  }
   // The machine boots by itself; whoever asks for it, this head or the next, starts the agent once it answers.
   while (true) {
     Instance* instance = cloud_.find(order.node);

@@ -101,6 +101,7 @@ class Cloud {
 class CloudProvider final : public provider::NodeProvider {
  public:
   CloudProvider(Clock& clock, Cloud& cloud) : clock_(clock), cloud_(cloud) {}
+  Task<provider::LaunchErrors> launch(std::vector<provider::NodeOrder> orders) override;
   Task<void> create(provider::NodeOrder order) override;
   Task<void> remove(provider::NodeRemoval removal) override;
   Task<std::vector<rubato::NodeId>> list() override;
