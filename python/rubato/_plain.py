@@ -12,12 +12,13 @@ def elastic(model, optimizer, lr_scheduler=None, mp_scaler=None, scaling_rule=No
     """Makes a plain loop elastic. Gives a Job; use `job.model` in place of `model` inside."""
     import torch.distributed as dist
 
-    from rubato import collective
+    from rubato import collective, group
     from rubato.torch import AdaptiveDataParallel, init_process_group
 
     own_group = not dist.is_initialized()
     if own_group:
         init_process_group(backend)
+    own_group = own_group and group.current() is None  # one that an agent plans goes with the process
     try:
         yield Job(AdaptiveDataParallel(model, optimizer, lr_scheduler, mp_scaler, scaling_rule, **ddp_options))
     finally:

@@ -16,6 +16,8 @@ import shutil
 import threading
 import warnings
 
+import torch
+
 from rubato import env
 
 KEEP = 3
@@ -44,10 +46,23 @@ class State:
     def load(self, fileobj):
         pass
 
+    def snapshot(self):
+        """Tensors and plain values for another worker, which gives them to `restore`. They may be the live ones."""
+        buffer = io.BytesIO()
+        self.save(buffer)
+        return torch.frombuffer(bytearray(buffer.getbuffer()), dtype=torch.uint8) if buffer.tell() else None
+
+    def restore(self, value):
+        self.load(io.BytesIO(b"" if value is None else bytes(value.numpy())))
+
 
 def _check_name(name):
     if not isinstance(name, str) or not name or "/" in name or name.startswith(".") or name == MANIFEST:
         raise ValueError(f"{name!r} cannot be the name of a state: it becomes a file's name")
+
+
+def registered():
+    return list(_states.values())
 
 
 def unregister(state):
@@ -57,6 +72,27 @@ def unregister(state):
 def _reset():
     wait()
     _states.clear()
+    _received.clear()
+
+
+# From and to other workers ----------------------------------------------------------------------------------------
+
+_received = {}  # values of states that the script has not made yet
+
+
+def snapshot():
+    """What another worker needs to be as far as this one: {name: value}."""
+    return {state.name: state.snapshot() for state in list(_states.values())} | _received
+
+
+def receive(values):
+    """Takes another worker's `snapshot` for what is here, and for what the script makes later."""
+    _received.clear()
+    for name, value in values.items():
+        if name in _states:
+            _states[name].restore(value)
+        else:
+            _received[name] = value
 
 
 # Reading ----------------------------------------------------------------------------------------------------------
@@ -114,8 +150,11 @@ _loading_from = (None, None)  # (path, its newest): one look for all states of a
 
 
 def load_state(state):
-    """True when the newest checkpoint had this state, which is then loaded."""
+    """True when another worker gave us this state, or the newest checkpoint had it; it is then loaded."""
     global _loading_from
+    if state.name in _received:
+        state.restore(_received.pop(state.name))
+        return True
     path = env.checkpoint_path()
     if path is None:
         return False
@@ -187,6 +226,15 @@ class _Writer(threading.Thread):
             self.error = error
 
 
+def synchronize():
+    """Puts together what only some workers know; all of them must call it. Throws collective.Cancelled."""
+    from rubato import collective
+
+    with collective.while_it_lasts():
+        for state in registered():
+            state.sync()
+
+
 def wait():
     """Until what `save` began is on the disk. Returns its folder. Throws what went wrong there."""
     global _writer
@@ -205,8 +253,7 @@ def save_all_states(background=False):
     Without a checkpoint folder (a script run by hand) nothing is saved, but states are still synchronised.
     """
     global _writer
-    for state in list(_states.values()):
-        state.sync()
+    synchronize()
     path = env.checkpoint_path()
     if env.rank() != 0 or path is None:
         return

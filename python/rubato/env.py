@@ -72,3 +72,13 @@ def output_path():
 
 def supervisor_url():
     return _text(["ADAPTDL_SUPERVISOR_URL"])
+
+
+def plan_folder():
+    """Where the agent writes who is in the group (membership.py), or None: the group never changes in this process."""
+    return _text(["RUBATO_PLAN_DIR"])
+
+
+def worker_id():
+    """This worker's name in plans; it stays when its rank changes."""
+    return _text(["RUBATO_WORKER_ID"])

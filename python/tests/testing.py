@@ -12,7 +12,9 @@ if LIBRARY not in sys.path:
     sys.path.insert(0, LIBRARY)
 
 VARIABLES = ("RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "RUBATO_GENERATION", "ADAPTDL_CHECKPOINT_PATH", "RUBATO_OUTPUT",
-             "MASTER_ADDR", "MASTER_PORT", "ADAPTDL_SUPERVISOR_URL", "RUBATO_JOB_ID", "TORCHELASTIC_RESTART_COUNT")
+             "MASTER_ADDR", "MASTER_PORT", "ADAPTDL_SUPERVISOR_URL", "RUBATO_JOB_ID", "TORCHELASTIC_RESTART_COUNT",
+             "RUBATO_PLAN_DIR", "RUBATO_WORKER_ID", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK",
+             "ADAPTDL_REPLICA_RANK", "ADAPTDL_NUM_REPLICAS", "ADAPTDL_NUM_NODES")
 
 
 def forget():
@@ -26,6 +28,7 @@ def forget():
     data._flags = epoch._state = profile._profile = None
     data.Loop.current = data.Loop._training = None
     data.Loop._positions.clear()
+    data.Loop.models.clear()
     data.epochs_end_by_progress = False
 
 

@@ -12,9 +12,9 @@ import os
 import torch
 import torch.distributed as dist
 
-from rubato import _signal, collective, env
+from rubato import _signal, collective, env, group
 from rubato.torch.accumulator import Accumulator
-from rubato.torch.data import AdaptiveDataLoader, ElasticSampler, current_dataloader
+from rubato.torch.data import AdaptiveDataLoader, ElasticSampler, current_dataloader, forget_group
 from rubato.torch.epoch import current_epoch, finished_epochs, remaining_epochs_until
 from rubato.torch.parallel import AdaptiveDataParallel
 
@@ -25,10 +25,15 @@ __all__ = ["Accumulator", "AdaptiveDataLoader", "AdaptiveDataParallel", "Elastic
 def init_process_group(backend=None, init_method=None, world_size=None, rank=None):
     """torch.distributed's, with what the launcher said; installs the handlers of SIGTERM and SIGINT.
 
-    `backend` defaults to nccl where each worker has a GPU, else gloo.
+    `backend` defaults to nccl where each worker has a GPU, else gloo. Where an agent plans the group ($RUBATO_PLAN_DIR),
+    a worker that is not in the plan yet is alone until its first epoch or loop, and meets the others there.
     """
     if backend is None:
         backend = "nccl" if torch.cuda.is_available() and torch.distributed.is_nccl_available() else "gloo"
+    _signal.install()
+    if init_method is None and world_size is None and rank is None and group.membership.folder() is not None:
+        _start_planned(backend)
+        return
     world_size = env.world_size() if world_size is None else world_size
     rank = env.rank() if rank is None else rank
     if init_method is None:
@@ -46,4 +51,13 @@ def init_process_group(backend=None, init_method=None, world_size=None, rank=Non
         dist.init_process_group(backend, init_method=init_method, world_size=world_size, rank=rank)
     collective.teardown()
     collective.initialize()
-    _signal.install()
+
+
+def _start_planned(backend):
+    if backend == "nccl":  # or its watchdog ends the process where we go on
+        for name in ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING"):
+            os.environ.setdefault(name, "0")
+    collective.teardown()
+    group.start(backend)
+    group.current().on_leave(collective.leave)
+    group.current().on_leave(forget_group)

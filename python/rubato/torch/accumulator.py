@@ -9,6 +9,7 @@ import collections.abc
 import contextlib
 
 from rubato import checkpoint, collective, plain
+from rubato.torch import data
 from rubato.torch.epoch import current_epoch
 
 _counter = 0
@@ -23,6 +24,7 @@ class Accumulator(collections.abc.MutableMapping):
         self._state = _AccumulatorState(f"adaptdl-accumulator-{_counter}", dict(*args, **kwargs))
         _counter += 1
         checkpoint.load_state(self._state)
+        data.step_listeners.add(self._state)
 
     @contextlib.contextmanager
     def synchronized(self):
@@ -108,17 +110,25 @@ class _AccumulatorState(checkpoint.State):
         super().__init__(name)
         self.results = first  # of all replicas, up to the last reduction
         self.updates = {}  # of this replica, since
+        self.noted = {}  # of the step under way: a step that a lost worker broke is taken again
         self.history = {}  # epoch -> what each synchronized() of it gave
         self.position = collections.Counter()
 
     def add(self, key, value):
-        self.updates[key] = self.updates[key] + value if key in self.updates else value
+        noted = self.noted if data.current_dataloader() is not None else self.updates
+        noted[key] = noted[key] + value if key in noted else value
+
+    def commit(self, counted):
+        """At the end of a step."""
+        noted, self.noted = self.noted, {}
+        if counted and noted:
+            self.updates = _merge(self.updates, noted)
 
     def reduce(self):
-        def merge(left, right):
-            return {key: _sum(left, right, key) for key in {**left, **right}}
-
-        self.results = merge(self.results, collective.allreduce(self.updates, merge))
+        loop = data.current_dataloader()
+        if loop is None or not loop.dropped:
+            self.commit(True)
+        self.results = _merge(self.results, collective.allreduce(self.updates, _merge))
         self.updates = {}
         return self.results
 
@@ -131,6 +141,10 @@ class _AccumulatorState(checkpoint.State):
     def load(self, fileobj):
         saved = plain.load(fileobj)
         self.results, self.history = saved["results"], saved["history"]
+
+
+def _merge(left, right):
+    return {key: _sum(left, right, key) for key in {**left, **right}}
 
 
 def _sum(left, right, key):

@@ -5,11 +5,12 @@ import json
 import math
 import sys
 import time
+import weakref
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 
-from rubato import _signal, checkpoint, collective, env
+from rubato import _signal, checkpoint, collective, env, group
 from rubato.torch import plan, profile
 from rubato.torch.epoch import current_epoch
 
@@ -18,9 +19,18 @@ ADAPT_EVERY_STEPS = 100
 # AdaptDL ends an autoscaled epoch by progress, not when the data are through; the module `adaptdl` sets this.
 epochs_end_by_progress = False
 
-_STOP, _SAVE, _ADAPT = range(3)
+_STOP, _SAVE, _ADAPT, _GENERATION = range(4)
 _flags = None
 _counter = 0
+step_listeners = weakref.WeakSet()  # whoever notes something in a step is told (`commit`) whether it counted
+
+
+def forget_group():
+    """What was exchanged in a group that is left. Returns what is under way there."""
+    global _flags
+    works = _flags.under_way() if _flags is not None else []
+    _flags = None
+    return works
 
 
 class ElasticSampler(Sampler):
@@ -61,15 +71,24 @@ class _LoopState(checkpoint.State):
         super().__init__(name)
         self.cursor = 0  # samples that the group has taken in this loop; passes follow each other
         self.last_position = {}  # epoch -> the last loop position of it that came to its end
+        self.exhausted = False  # a stream came to its end; its loop not yet
+        self.trains = False
 
     def save(self, fileobj):
-        state = {"cursor": self.cursor, "last_position": list(self.last_position.items())}
+        state = {"cursor": self.cursor, "last_position": list(self.last_position.items()),
+                 "exhausted": self.exhausted, "trains": self.trains}
         fileobj.write(json.dumps(state).encode())
 
     def load(self, fileobj):
         state = json.loads(fileobj.read())
         self.cursor = int(state["cursor"])
         self.last_position = {epoch: position for epoch, position in state["last_position"]}
+        self.exhausted, self.trains = state.get("exhausted", False), state.get("trains", False)
+
+
+def _changes():
+    planned = group.current()
+    return planned.changes if planned else 0
 
 
 class Loop:
@@ -78,6 +97,7 @@ class Loop:
     current = None
     _training = None
     _positions = collections.Counter()  # epoch -> loops that ended so far in it, of all loaders
+    models = weakref.WeakSet()  # the AdaptiveDataParallels
 
     def __init__(self, batch_size):
         global _counter
@@ -88,9 +108,12 @@ class Loop:
         self.bounds = None
         self.accumulation = False
         self.batch = None  # goodput.Batch in use while autoscaling
+        self._chosen_for = 0  # which of this worker's groups
         self.weight = 1.0  # of this worker's gradient in the step under way
         self.optim_step = True  # the micro-step under way ends with an update
         self.regular = True  # a full step: its gradients may be measured
+        self.dropped = False  # the step under way was broken by a lost worker: it counts nowhere, and is taken again
+        self._size = 0  # samples of the step under way that the cursor has not passed yet
         self._saved_at = time.monotonic()
         self.state = _LoopState(f"adaptdl-dataloader-{_counter}")
         _counter += 1
@@ -100,12 +123,19 @@ class Loop:
         """Makes this the loop whose steps train: the first one whose batches see a backward pass, or that autoscales."""
         if Loop._training is None:
             Loop._training = self
+            self.state.trains = True
         if self.training:
             profile.current().configure(self.batch_size, self.max_batch_size, self.bounds, self.accumulation)
 
     @property
     def training(self):
+        if Loop._training is None and self.state.trains:
+            Loop._training = self  # another worker, or an earlier life, has found out
         return Loop._training is self
+
+    def may_train(self):
+        """Whether a worker without samples must take part all the same: the others would wait for its gradients."""
+        return self.training or (Loop._training is None and any(model.training for model in Loop.models))
 
     @property
     def autoscales(self):
@@ -142,27 +172,73 @@ class Loop:
         """Takes the batch size that rank 0 finds best. All ranks must call it."""
         if not self.autoscales:
             return
-        chosen = profile.current().suggest(self.batch) if env.rank() == 0 else None
-        chosen = collective.broadcast(tuple(chosen) if chosen else None)
-        self.batch = profile.goodput.Batch(*chosen)
+        changes = None
+        while changes != _changes():  # a choice for another group is of no use
+            changes = _changes()
+            if changes != self._chosen_for:
+                self.batch, self._chosen_for = None, changes
+            chosen = profile.current().suggest(self.batch) if env.rank() == 0 else None
+            chosen = collective.broadcast(tuple(chosen) if chosen else None)
+            if self.batch is None or tuple(self.batch) != tuple(chosen):
+                for model in list(Loop.models):
+                    model.forget_gradients()
+            self.batch = profile.goodput.Batch(*chosen)
 
     def agree(self):
-        """Between two optimizer steps: saves, leaves, or returns True when the batch size is to be chosen again."""
+        """Between two optimizer steps: saves, leaves, meets in another group; True when steps are to be planned anew."""
+        planned = group.current()
+        if planned is None:
+            return self._act(self._exchange(0))
+        if planned.broken():
+            planned.meet()
+            return True
+        try:
+            flags = self._exchange(planned.newest())
+        except RuntimeError as error:
+            planned.fail(error)
+            planned.meet()
+            return True
+        changes = planned.changes
+        if flags[_GENERATION] > planned.generation and not flags[_STOP]:
+            self._change_group(planned)
+            return True
+        return self._act(flags) or planned.changes != changes
+
+    def _change_group(self, planned):
+        """All members are here, after the same step: what only some of them know is put together, then they part."""
+        changes = planned.changes
+        try:
+            _flags.finish()
+            checkpoint.synchronize()
+        except collective.Cancelled:
+            pass
+        except RuntimeError as error:
+            if planned.changes == changes:
+                planned.fail(error)
+        if planned.changes == changes:  # else a worker was lost just now, and the others have met already
+            planned.meet()
+
+    def _exchange(self, generation):
         global _flags
         if _flags is None:
-            _flags = collective.MaxFlags(3)
+            _flags = collective.MaxFlags(4)
         now = time.monotonic()
         rank0 = env.rank() == 0
         due = rank0 and now - self._saved_at > CHECKPOINT_EVERY_S
         steps = profile.current().steps
         adapt = rank0 and self.autoscales and self.training and steps % ADAPT_EVERY_STEPS == ADAPT_EVERY_STEPS - 1
-        flags = _flags.exchange([float(_signal.stop_requested()), float(due), float(adapt)])
-        if flags[_STOP]:
-            checkpoint.save_all_states()
-            sys.exit(143)  # what a process that SIGTERM ended has; launchers take it for "asked to go", not for failed
-        if flags[_SAVE]:
-            self._saved_at = now
-            checkpoint.save_all_states(background=True)
+        return _flags.exchange([float(_signal.stop_requested()), float(due), float(adapt), float(generation)])
+
+    def _act(self, flags):
+        try:
+            if flags[_STOP]:
+                checkpoint.save_all_states()
+                sys.exit(143)  # as a process that SIGTERM ended; launchers take it for "asked to go", not for failed
+            if flags[_SAVE]:
+                self._saved_at = time.monotonic()
+                checkpoint.save_all_states(background=True)
+        except collective.Cancelled:
+            return True  # a worker was lost meanwhile; whoever wants it asks again
         return bool(flags[_ADAPT])
 
     @contextlib.contextmanager
@@ -170,6 +246,7 @@ class Loop:
         """Around one whole loop. Gives False when this loop ended before the restart: it is passed over then."""
         if Loop.current is not None:
             raise RuntimeError("overlapping loops over adaptive data loaders: end the one before first")
+        group.join()
         epoch = current_epoch()
         position = Loop._positions[epoch]
         if position <= self.state.last_position.get(epoch, -1):
@@ -179,14 +256,44 @@ class Loop:
         Loop.current = self
         try:
             yield True
+            if group.current() is not None:
+                collective.allreduce(0)  # nobody leaves the loop while another may still have to repeat its last step
         except GeneratorExit:
-            pass  # the script left the loop with `break`: it has ended
+            self._commit(not self.dropped)
+            # The script left the loop with `break`: it has ended.
         finally:
             Loop.current = None
         # Not reached by an exit in the middle: what was saved then must stay in the middle.
         self.state.cursor = 0
+        self.state.exhausted = False
         self.state.last_position = {epoch: position}
         Loop._positions[epoch] += 1
+
+    def begin_step(self, step):
+        self.dropped = False
+        self._size = sum(micro.total for micro in step)
+
+    def count_samples(self):
+        """The samples of the step under way have counted: with the optimizer's update, or at the end of the step."""
+        self.state.cursor += self._size
+        self._size = 0
+
+    def end_step(self):
+        """True when the step was dropped; it is to be taken again then, unless another member has completed it."""
+        if not self.dropped:
+            self.count_samples()
+            self._commit(True)
+            return False
+        steps = profile.current().steps
+        self.agree()
+        self._commit(profile.current().steps > steps)
+        self.dropped = False
+        return True
+
+    @staticmethod
+    def _commit(counted):
+        for one in list(step_listeners):
+            one.commit(counted)
 
     def begin_micro(self, step, index, own):
         replicas = env.world_size()
@@ -259,12 +366,12 @@ class AdaptiveDataLoader:
             stream = self._stream()
             for step in stream:
                 if loop.agree():
-                    break  # with another batch size, from the cursor on
-                batches = step.micros
-                for index, (own, batch) in enumerate(batches):
+                    break  # with another batch size or in another group, from the cursor on
+                loop.begin_step(step.step)
+                for index, (own, batch) in enumerate(step.micros):
                     if own == 0:
                         # Nothing is left for this worker, but the others need it for the average: its weight is 0.
-                        if not loop.training:
+                        if not loop.may_train():
                             continue
                         if last is not None:
                             batch = last
@@ -273,12 +380,14 @@ class AdaptiveDataLoader:
                     last = batch
                     loop.begin_micro(step.step, index, own)
                     yield batch
-                loop.state.cursor += sum(micro.total for micro in step.step)
+                    if loop.dropped:
+                        break
+                if loop.end_step():
+                    break
                 if self._ended_by_progress():
                     break
             else:
-                if stream.ended_short:
-                    return
+                loop.state.exhausted = stream.is_all
 
     def _ended_by_progress(self):
         loop, epoch = self._elastic, current_epoch()
@@ -291,7 +400,7 @@ class AdaptiveDataLoader:
     def _ended(self):
         loop = self._elastic
         if self._iterable:
-            return False
+            return loop.state.exhausted
         length = len(self.dataset)
         if epochs_end_by_progress and loop.autoscales and loop.training and current_epoch() is not None:
             return self._ended_by_progress() or length == 0
@@ -312,7 +421,7 @@ class _Step:
 class _MapSteps:
     """Steps from the cursor to the end of the pass, of a dataset with indices."""
 
-    ended_short = False
+    is_all = False  # the cursor tells whether the pass is over
 
     def __init__(self, loader):
         self._loader = loader
@@ -372,7 +481,7 @@ class _IterableSteps:
 
     def __init__(self, loader):
         self._loader = loader
-        self.ended_short = True
+        self.is_all = True
 
     def __iter__(self):
         loader, loop = self._loader, self._loader._elastic

@@ -1,7 +1,7 @@
 """Epochs that survive restarts: `for epoch in remaining_epochs_until(30):` goes on where the last life stopped."""
 import json
 
-from rubato import checkpoint
+from rubato import checkpoint, group
 
 _state = None
 
@@ -31,6 +31,7 @@ def _get():
 def remaining_epochs_until(epoch):
     """Yields the numbers of the epochs that are not finished yet, up to `epoch` (excluded)."""
     state = _get()
+    group.join()
     if state.current is not None:
         raise RuntimeError("overlapping epoch loops: end the one before first")
     state.declared = max(state.declared or 0, epoch)
@@ -38,7 +39,7 @@ def remaining_epochs_until(epoch):
         while state.finished < epoch:
             state.current = state.finished
             yield state.current
-            state.finished += 1
+            state.finished = max(state.finished, state.current + 1)
     finally:
         state.current = None
 

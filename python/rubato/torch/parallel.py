@@ -1,14 +1,17 @@
 """AdaptiveDataParallel: DistributedDataParallel that measures its gradients and follows the batch size."""
 import collections
+import contextlib
 import time
+import weakref
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel import DistributedDataParallel, distributed
 
 from rubato import checkpoint, env, goodput, plain
+from rubato import group as groups
 from rubato.torch import profile
-from rubato.torch.data import current_dataloader
+from rubato.torch.data import Loop, current_dataloader
 from rubato.torch.scaling_rules import AdamScale, AdaScale
 from rubato.torch.statistics import GradientStatistics, starts_pair, steps_per_sample
 
@@ -44,9 +47,18 @@ class AdaptiveDataParallel(torch.nn.Module):
         self._sample = 0  # how many steps the sample of this one stands for
         self._state = _ModelState(name, self, lr_scheduler)
         checkpoint.load_state(self._state)
-        self._ddp = [DistributedDataParallel(model, **ddp_options)]  # in a list: not a module of this one
-        self._ddp[0].register_comm_hook(None, self._exchange)
+        self._ddp_options = ddp_options
+        self._ddp = []  # in a list: not a module of this one
+        self._shared = False  # this worker's parameters are those of the group
+        self._lost = False  # gradients of the step under way: a worker died while they were exchanged
+        Loop.models.add(self)
+        if groups.current() is None:
+            self._build()
+        else:  # with the first step in each group: until then nobody waits for us
+            _when_left(groups.current(), self)
         self._patch_optimizer()
+        if lr_scheduler is not None:
+            _skip_dropped_steps(lr_scheduler)
         if mp_scaler is not None:
             self._patch_scaler()
         self.scaling_rule.initialize(self, optimizer)
@@ -63,13 +75,79 @@ class AdaptiveDataParallel(torch.nn.Module):
         if not (self.training and torch.is_grad_enabled()):
             return self.module(*args, **kwargs)  # no collective: loops that only evaluate may differ in length
         loop = current_dataloader()
+        if groups.current() is None:
+            return self._forward(loop, args, kwargs)
+        try:
+            if groups.broken():
+                raise RuntimeError("a worker was lost")
+            return self._forward(loop, args, kwargs)
+        except RuntimeError as error:
+            output = self.module(*args, **kwargs)  # where the model itself is wrong, this throws again
+            groups.failed(error)
+            self._lost = True
+            return output
+
+    def _forward(self, loop, args, kwargs):
+        first = not self._ddp
+        if first:
+            self._build()
         self._ddp[0].require_backward_grad_sync = loop is None or loop.is_optim_step()
-        self._began = _Moment(self._on_gpu) if loop is not None and loop.autoscales and loop.regular else None
+        timed = loop is not None and loop.autoscales and loop.regular and not first
+        self._began = _Moment(self._on_gpu) if timed else None
         return self._ddp[0](*args, **kwargs)
+
+    def _build(self):
+        with _without_first_exchange() if self._all_shared() else contextlib.nullcontext():
+            ddp = DistributedDataParallel(self.module, **self._ddp_options)
+        ddp.register_comm_hook(None, self._exchange)
+        self._ddp = [ddp]
+        self._shared = True
+
+    def _all_shared(self):
+        """Whether nobody needs the parameters and buffers that DistributedDataParallel sends at first."""
+        planned = groups.current()
+        if planned is None or dist.get_world_size() == 1:
+            return False
+        shared = torch.tensor([self._shared], dtype=torch.int32)
+        dist.all_reduce(shared, op=dist.ReduceOp.MIN, group=planned.control_group())
+        return bool(shared)
+
+    def leave_group(self):
+        """An old DistributedDataParallel would go on averaging in the old group, without a word."""
+        self._ddp = []
+        self._lost = False
+        self.forget_gradients()
+        self._began = self._gradients_ready = None
+        self._timed.clear()
+        return self.statistics.leave_group()
 
     # While gradients are on their way --------------------------------------------------------------------------------
 
     def _exchange(self, _state, bucket):
+        """The hook. Where a worker is lost, backward() ends as always; the gradients are of no use, and not used."""
+        planned = groups.current()
+        if planned is None:
+            return self._average(bucket)
+        generation, flat = planned.generation, bucket.buffer()
+
+        def checked(future):
+            try:
+                return future.value()
+            except RuntimeError as error:
+                self._lost = True
+                groups.failed(error, generation)
+                return flat
+
+        try:
+            return self._average(bucket).then(checked)
+        except RuntimeError as error:
+            self._lost = True
+            groups.failed(error, generation)
+            done = torch.futures.Future()
+            done.set_result(flat)
+            return done
+
+    def _average(self, bucket):
         loop = current_dataloader()
         flat = bucket.buffer()
         if loop is not None and loop.weight != 1.0:
@@ -112,6 +190,9 @@ class AdaptiveDataParallel(torch.nn.Module):
 
         def adaptive_step(*args, **kwargs):
             loop = current_dataloader()
+            if self._lost:
+                self._drop(loop)
+                return None
             if loop is not None and not loop.is_optim_step():
                 self._measure_times(loop)
                 return None
@@ -122,6 +203,8 @@ class AdaptiveDataParallel(torch.nn.Module):
             if loop is None or loop.accumulation_steps == 0:
                 zero_grad(*args, **kwargs)
 
+        # Or a scheduler warns that somebody has replaced what it counts; what it counts is still called.
+        adaptive_step._with_counter = adaptive_step._wrapped_by_lr_sched = True
         optimizer.step, optimizer.zero_grad = adaptive_step, adaptive_zero_grad
 
     def _patch_scaler(self):
@@ -130,6 +213,9 @@ class AdaptiveDataParallel(torch.nn.Module):
         def at_updates_only(call):
             def wrapped(*args, **kwargs):
                 loop = current_dataloader()
+                if self._lost:
+                    self._drop(loop)
+                    return None
                 if loop is not None and not loop.is_optim_step():
                     return None
                 return call(*args, **kwargs)
@@ -139,6 +225,17 @@ class AdaptiveDataParallel(torch.nn.Module):
         for name in ("step", "unscale_", "update"):
             setattr(self._scaler, name, at_updates_only(getattr(self._scaler, name)))
 
+    def _drop(self, loop):
+        """The step under way counts nowhere."""
+        if loop is not None:
+            loop.dropped = True
+        self.forget_gradients()
+
+    def forget_gradients(self):
+        """Between two steps: with accumulation the script's zero_grad() does nothing, and old ones would be added to."""
+        for parameter in self.module.parameters():
+            parameter.grad = None
+
     def _update(self, loop, step, zero_grad):
         scale = 1.0
         if loop is not None:
@@ -146,7 +243,7 @@ class AdaptiveDataParallel(torch.nn.Module):
             self._measure_times(loop)
             scale = loop.current_batch_size / loop.batch_size
             if self._sample:
-                self.statistics.step_ended(dist.get_world_size(), scale, self._loss_scale(), self._sample)
+                self._exchange_statistics(scale)
         groups = self.optimizer.param_groups
         averages = self.statistics.averages
         self.gain = averages.gain(scale) if averages.known() else 1.0
@@ -164,11 +261,21 @@ class AdaptiveDataParallel(torch.nn.Module):
             self._count_step(loop, zero_grad)
         return result
 
+    def _exchange_statistics(self, scale):
+        try:
+            self.statistics.step_ended(dist.get_world_size(), scale, self._loss_scale(), self._sample)
+        except RuntimeError as error:  # the gradients themselves are complete: the step counts
+            if not groups.failed(error):
+                raise
+
     def _count_step(self, loop, zero_grad):
         if loop.accumulation_steps > 0:
             zero_grad()
         job = profile.current()
         job.step_done(self.gain)
+        loop.count_samples()
+        if groups.current() is not None:
+            groups.current().count_step()
         averages = self.statistics.averages
         if averages.known():
             job.grad_params = goodput.GradParams(sum(averages.sqr()), sum(averages.var()))
@@ -196,6 +303,44 @@ class AdaptiveDataParallel(torch.nn.Module):
         writer.add_scalar(prefix + "Gradient_Variance", sum(averages.var()), global_step)
         writer.add_scalar(prefix + "Gain", self.gain, global_step)
         writer.add_scalar(prefix + "Learning_Rate_Factor", self.lr_factor, global_step)
+
+
+def _when_left(planned, parallel):
+    itself = weakref.ref(parallel)
+
+    def leave():
+        return itself().leave_group() if itself() is not None else ()
+
+    planned.on_leave(leave)
+
+
+def _skip_dropped_steps(lr_scheduler):
+    """A scheduler that is stepped with each batch must not count a step that is taken again."""
+    kind = type(lr_scheduler)
+
+    class Elastic(kind):
+        def step(self, *args, **kwargs):
+            loop = current_dataloader()
+            if loop is None or not loop.dropped:
+                return super().step(*args, **kwargs)
+
+    Elastic.__name__, Elastic.__qualname__, Elastic.__module__ = kind.__name__, kind.__qualname__, kind.__module__
+    lr_scheduler.__class__ = Elastic
+
+
+@contextlib.contextmanager
+def _without_first_exchange():
+    """All workers have the same parameters already. Where PyTorch has changed, they are sent once more than needed."""
+    name = "_sync_module_states"
+    real = getattr(distributed, name, None)
+    if real is None:
+        yield
+        return
+    setattr(distributed, name, lambda *args, **kwargs: None)
+    try:
+        yield
+    finally:
+        setattr(distributed, name, real)
 
 
 def _is_adam(optimizer):
@@ -233,14 +378,23 @@ class _ModelState(checkpoint.State):
                  "mp_scaler": parallel._scaler, "statistics": parallel.statistics.averages}
         return {key: part for key, part in parts.items() if part is not None}
 
-    def save(self, fileobj):
+    def snapshot(self):
         saved = {key: part.state_dict() for key, part in self._parts().items()}
         saved["seed"] = torch.initial_seed() % _SEED_RANGE
         saved["steps"] = profile.current().steps
-        plain.dump(saved, fileobj)
+        return saved
+
+    def save(self, fileobj):
+        plain.dump(self.snapshot(), fileobj)
 
     def load(self, fileobj):
-        saved = plain.load(fileobj)
+        self._take(plain.load(fileobj))
+
+    def restore(self, value):
+        self._take(value)
+        self._parallel[0]._shared = True
+
+    def _take(self, saved):
         for key, part in self._parts().items():
             if key in saved:
                 part.load_state_dict(saved[key])

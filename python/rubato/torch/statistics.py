@@ -179,9 +179,12 @@ class GradientStatistics:
             var.append((own - mean) * scale / (count - 1))
         self.averages.add(sqr, var, scale * steps)
 
-    def reset_history(self):
-        """After a change of batch size or world: gradients of another size must not be paired."""
-        self._take_pending()
+    def leave_group(self):
+        """Gradients of another size must not be paired. Returns the exchange under way; its sums are given up."""
+        works = [self._pending[0]] if self._pending is not None and self._pending[0] is not None else []
+        self._pending = None
         self._before = {}
         self._local = [None] * len(self._local)
         self._total = [None] * len(self._total)
+        self._pair_missing = False
+        return works

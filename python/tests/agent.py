@@ -1,0 +1,215 @@
+"""The agent's side of docs/training.md's contract, as a reference and for tests: starts workers, plans their group.
+
+Workers are forked from the test's process, which has imported PyTorch already: a start takes hundredths of a second.
+"""
+import faulthandler
+import json
+import os
+import runpy
+import signal
+import struct
+import subprocess
+import sys
+import time
+import traceback
+
+import testing
+
+LIMIT_S = 120  # only a broken library reaches it
+
+
+class Store:
+    """`python3 -m rubato._store`, outside all workers. It needs no PyTorch."""
+
+    token = "a-secret-of-the-test"
+
+    def __init__(self, folder):
+        path = os.path.join(folder, "store-address")
+        env = {**os.environ, "RUBATO_STORE_TOKEN": self.token, "PYTHONPATH": testing.LIBRARY}
+        self.process = subprocess.Popen([sys.executable, "-B", "-m", "rubato._store", "--address-file", path], env=env)
+        wait_until(lambda: os.path.exists(path), "the store's address")
+        with open(path, encoding="utf-8") as file:
+            self.address = file.read()
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def wait_until(condition, what):
+    deadline = time.monotonic() + LIMIT_S
+    while not (result := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what() if callable(what) else what}: not within {LIMIT_S} s")
+        time.sleep(0.003)
+    return result
+
+
+class Worker:
+    def __init__(self, name, pid, output):
+        self.name, self.pid, self.output = name, pid, output
+        self.code = None  # once it has ended; as subprocess has it
+
+    def poll(self):
+        if self.code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.code = os.waitstatus_to_exitcode(status)
+        return self.code
+
+    def send(self, number):
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def text(self):
+        with open(self.output, encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+
+class Agent:
+    def __init__(self, folder, store, script, arguments=()):
+        self.folder, self.store, self.script, self.arguments = folder, store, script, arguments
+        self.plans = os.path.join(folder, "plans")
+        os.makedirs(self.plans)
+        self._write("generation", struct.pack("<Q", 0))
+        self.workers = {}  # all that were ever started
+        self.generation = 0
+        self.members = []  # names, by rank
+        self.lost = []
+        self._veterans = set()  # have been in a group: they have the job's state
+        self._count = 0
+
+    # The contract ------------------------------------------------------------------------------------------------------
+
+    def _write(self, name, data):
+        with open(os.path.join(self.plans, name), "r+b" if name == "generation" and self._has(name) else "wb") as file:
+            file.write(data)
+
+    def _has(self, name):
+        return os.path.exists(os.path.join(self.plans, name))
+
+    def publish(self, members, lost=()):
+        """Plans the next generation. Ranks follow the order of `members`; survivors come first."""
+        self.lost += [name for name in lost if name not in self.lost]
+        self.members = list(members)
+        self.generation += 1
+        plan = {"version": 1, "generation": self.generation, "lost": self.lost,
+                "store": {"address": self.store.address, "token": self.store.token},
+                "members": [{"id": name, "rank": i, "local_rank": i, "node": 0} for i, name in enumerate(members)]}
+        self._write("plan.json.new", json.dumps(plan).encode())
+        os.rename(os.path.join(self.plans, "plan.json.new"), os.path.join(self.plans, "plan.json"))
+        self._write("generation", struct.pack("<Q", self.generation))
+
+    def report(self, name):
+        try:
+            with open(os.path.join(self.plans, f"worker-{name}.json"), encoding="utf-8") as file:
+                return json.load(file)
+        except FileNotFoundError:
+            return {"state": "starting", "generation": 0, "step": 0}
+
+    def step(self, name):
+        """(generation, step) as of its last one."""
+        try:
+            with open(os.path.join(self.plans, f"worker-{name}.step"), "rb") as file:
+                return struct.unpack("<QQ", file.read(16))
+        except (FileNotFoundError, struct.error):
+            return 0, 0
+
+    def tend(self):
+        """What an agent does by itself: plans anew when a member has died, has ended, or says that its group broke."""
+        ended = [name for name in self.members if self.workers[name].poll() is not None]
+        broken = [name for name in self.members if name not in ended and self.report(name)["state"] == "broken"
+                  and self.report(name)["generation"] == self.generation]
+        crashed = [name for name in ended if self.workers[name].code != 0]
+        rest = [name for name in self.members if name not in ended]
+        self._veterans |= {name for name in self.members if self.report(name)["state"] == "training"}
+        if len(crashed) < len(ended):  # the training is over: whoever has not begun would begin it anew
+            for name in [name for name in rest if name not in self._veterans]:
+                self.workers[name].send(signal.SIGTERM)
+                rest.remove(name)
+        waits = any(self.report(name)["generation"] < self.generation for name in rest)
+        if rest and (crashed or broken or (ended and waits)):
+            time.sleep(0.01)  # a group that breaks again and again must not use up the machine
+            self.publish(rest, lost=[name for name in self.members if name not in rest])
+        elif len(rest) + len(ended) < len(self.members):
+            self.members = [name for name in self.members if name in rest or name in ended]
+
+    # Workers -----------------------------------------------------------------------------------------------------------
+
+    def start(self, variables=None, script=None, arguments=None):
+        """Starts one; it is in no plan yet. Returns its name."""
+        name = f"w{self._count}"
+        self._count += 1
+        output = os.path.join(self.folder, f"out-{name}")
+        env = {"RUBATO_PLAN_DIR": self.plans, "RUBATO_WORKER_ID": name, "RANK": str(self._count), "RUBATO_OUTPUT":
+               self.folder, "ADAPTDL_CHECKPOINT_PATH": os.path.join(self.folder, "checkpoint"), **(variables or {})}
+        script = os.path.join(testing.HERE, "scripts", script or self.script)
+        argv = [script, *map(str, self.arguments if arguments is None else arguments)]
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            _be_worker(argv, env, output)
+        self.workers[name] = Worker(name, pid, output)
+        return name
+
+    def wait_for_state(self, name, state, generation=0):
+        def there():
+            self.tend()
+            report = self.report(name)
+            return report["state"] == state and report["generation"] >= generation
+
+        wait_until(there, lambda: f"{name} {state} in {generation}: {self.story()}")
+
+    def wait_for_step(self, name, step):
+        wait_until(lambda: self.tend() or self.step(name)[1] >= step or self.workers[name].poll() is not None,
+                   lambda: f"step {step} of {name}: {self.story()}")
+
+    def wait_for_end(self, name):
+        wait_until(lambda: self.tend() or self.workers[name].poll() is not None,
+                   lambda: f"the end of {name}: {self.story()}")
+        return self.workers[name].code
+
+    def story(self):
+        """For a test that failed: what each worker did, and where those that live are."""
+        for worker in self.workers.values():
+            worker.send(signal.SIGUSR1)
+        time.sleep(0.2)
+        lines = [f"generation {self.generation}, members {self.members}, lost {self.lost}"]
+        for name, worker in self.workers.items():
+            lines.append(f"{name}: {worker.code} {self.report(name)} {self.step(name)}\n{worker.text()[-3000:]}")
+        return "\n".join(lines)
+
+    def close(self):
+        for worker in self.workers.values():
+            worker.send(signal.SIGKILL)
+        for worker in self.workers.values():
+            wait_until(lambda worker=worker: worker.poll() is not None, "the end of a killed worker")
+
+
+def _be_worker(argv, env, output):
+    """In the child: never returns."""
+    code = 1
+    try:
+        out = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        sys.stdout = os.fdopen(1, "w", buffering=1)
+        sys.stderr = os.fdopen(2, "w", buffering=1)
+        for name in testing.VARIABLES:
+            os.environ.pop(name, None)
+        os.environ.update(env)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        faulthandler.register(signal.SIGUSR1)  # `story` asks where it is
+        sys.argv = argv
+        testing.forget()
+        runpy.run_path(argv[0], run_name="__main__")
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
