@@ -1,17 +1,14 @@
 """The agent's side of docs/training.md's contract, as a reference and for tests: starts workers, plans their group.
 
-Workers are forked from the test's process, which has imported PyTorch already: a start takes hundredths of a second.
+See docs/training.md.
 """
-import faulthandler
 import json
 import os
-import runpy
 import signal
 import struct
 import subprocess
 import sys
 import time
-import traceback
 
 import testing
 
@@ -43,27 +40,6 @@ def wait_until(condition, what):
             raise AssertionError(f"{what() if callable(what) else what}: not within {LIMIT_S} s")
         time.sleep(0.003)
     return result
-
-
-class Worker:
-    def __init__(self, name, pid, output):
-        self.name, self.pid, self.output = name, pid, output
-        self.code = None  # once it has ended; as subprocess has it
-
-    def poll(self):
-        if self.code is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.code = os.waitstatus_to_exitcode(status)
-        return self.code
-
-    def send(self, number):
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def text(self):
-        with open(self.output, encoding="utf-8", errors="replace") as file:
-            return file.read()
 
 
 class Agent:
@@ -125,7 +101,7 @@ class Agent:
         self._veterans |= {name for name in self.members if self.report(name)["state"] == "training"}
         if len(crashed) < len(ended):  # the training is over: whoever has not begun would begin it anew
             for name in [name for name in rest if name not in self._veterans]:
-                self.workers[name].send(signal.SIGTERM)
+                self.workers[name].send_signal(signal.SIGTERM)
                 rest.remove(name)
         waits = any(self.report(name)["generation"] < self.generation for name in rest)
         if rest and (crashed or broken or (ended and waits)):
@@ -143,14 +119,9 @@ class Agent:
         output = os.path.join(self.folder, f"out-{name}")
         env = {"RUBATO_PLAN_DIR": self.plans, "RUBATO_WORKER_ID": name, "RANK": str(self._count), "RUBATO_OUTPUT":
                self.folder, "ADAPTDL_CHECKPOINT_PATH": os.path.join(self.folder, "checkpoint"), **(variables or {})}
-        script = os.path.join(testing.HERE, "scripts", script or self.script)
+        script = os.path.join(testing.HERE, "scripts", script or self.script)  # or an absolute path
         argv = [script, *map(str, self.arguments if arguments is None else arguments)]
-        sys.stdout.flush()
-        sys.stderr.flush()
-        pid = os.fork()
-        if pid == 0:
-            _be_worker(argv, env, output)
-        self.workers[name] = Worker(name, pid, output)
+        self.workers[name] = testing.Forked(argv, env, output)
         return name
 
     def wait_for_state(self, name, state, generation=0):
@@ -173,7 +144,7 @@ class Agent:
     def story(self):
         """For a test that failed: what each worker did, and where those that live are."""
         for worker in self.workers.values():
-            worker.send(signal.SIGUSR1)
+            worker.send_signal(signal.SIGUSR1)
         time.sleep(0.2)
         lines = [f"generation {self.generation}, members {self.members}, lost {self.lost}"]
         for name, worker in self.workers.items():
@@ -182,34 +153,6 @@ class Agent:
 
     def close(self):
         for worker in self.workers.values():
-            worker.send(signal.SIGKILL)
+            worker.send_signal(signal.SIGKILL)
         for worker in self.workers.values():
             wait_until(lambda worker=worker: worker.poll() is not None, "the end of a killed worker")
-
-
-def _be_worker(argv, env, output):
-    """In the child: never returns."""
-    code = 1
-    try:
-        out = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        os.dup2(out, 1)
-        os.dup2(out, 2)
-        sys.stdout = os.fdopen(1, "w", buffering=1)
-        sys.stderr = os.fdopen(2, "w", buffering=1)
-        for name in testing.VARIABLES:
-            os.environ.pop(name, None)
-        os.environ.update(env)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        faulthandler.register(signal.SIGUSR1)  # `story` asks where it is
-        sys.argv = argv
-        testing.forget()
-        runpy.run_path(argv[0], run_name="__main__")
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)

@@ -6,6 +6,7 @@ import time
 import unittest
 
 import testing
+import rubato.torch  # noqa: F401  before processes are forked
 
 LIMIT_S = 150  # only a broken library reaches it
 

@@ -71,7 +71,7 @@ class InPlace(InPlaceCase):
         agent = self.agent("count.py", 4, 60, 6, "--slow", 0.01)
         names = self.start_members(agent, 3)
         agent.wait_for_step(names[1], 5)
-        agent.workers[names[0]].send(signal.SIGKILL)
+        agent.workers[names[0]].send_signal(signal.SIGKILL)
         self.check_survivors(agent, names[0], names[1:])
 
     def check_survivors(self, agent, lost, survivors):
@@ -83,10 +83,10 @@ class InPlace(InPlaceCase):
         agent = self.agent("count.py", 4, 60, 6, "--slow", 0.01)
         names = self.start_members(agent, 3)
         agent.wait_for_step(names[0], 5)
-        agent.workers[names[2]].send(signal.SIGSTOP)
+        agent.workers[names[2]].send_signal(signal.SIGSTOP)
         agent.publish(names[:2], lost=[names[2]])  # its agent has heard nothing from it
         agent.wait_for_step(names[0], agent.step(names[0])[1] + 2)
-        agent.workers[names[2]].send(signal.SIGCONT)
+        agent.workers[names[2]].send_signal(signal.SIGCONT)
         self.assertEqual(agent.wait_for_end(names[2]), 143, agent.story())
         self.check(agent, 4, 60, 6)
 
@@ -98,7 +98,7 @@ class InPlace(InPlaceCase):
             agent.wait_for_state(name, "ready")
         agent.publish(names + [spare])
         agent.wait_for_state(spare, "training", 2)
-        agent.workers[other].send(signal.SIGTERM)
+        agent.workers[other].send_signal(signal.SIGTERM)
         self.assertEqual(agent.wait_for_end(other), 143, agent.story())
         self.check(agent, 2, 60, 6)
 
@@ -108,10 +108,10 @@ class InPlace(InPlaceCase):
         agent.wait_for_step(names[0], 3)
         late = agent.start()
         agent.wait_for_state(late, "ready")
-        agent.workers[late].send(signal.SIGSTOP)
+        agent.workers[late].send_signal(signal.SIGSTOP)
         agent.publish(names + [late])  # it never comes
         agent.wait_for_step(names[0], agent.step(names[0])[1])
-        agent.workers[late].send(signal.SIGKILL)
+        agent.workers[late].send_signal(signal.SIGKILL)
         agent.wait_for_state(names[0], "training", agent.generation + 1)
         self.check(agent, 4, 60, 6)
 
@@ -119,7 +119,7 @@ class InPlace(InPlaceCase):
         agent = self.agent("count.py", 4, 60, 6, "--slow", 0.01)
         names = self.start_members(agent, 2)
         agent.wait_for_step(names[0], 5)
-        agent.workers[names[1]].send(signal.SIGTERM)
+        agent.workers[names[1]].send_signal(signal.SIGTERM)
         self.assertEqual([agent.wait_for_end(name) for name in names], [143, 143], agent.story())
         again = [agent.start() for _ in range(3)]
         agent.publish(again)
@@ -144,7 +144,7 @@ class SameResult(InPlaceCase):
         agent.wait_for_step(first, 3)
         third = self.grow(agent)
         agent.wait_for_step(first, agent.step(first)[1] + 2)
-        agent.workers[second].send(signal.SIGKILL)
+        agent.workers[second].send_signal(signal.SIGKILL)
         agent.wait_for_state(first, "training", 3)
         agent.wait_for_step(third, agent.step(third)[1] + 2)
         agent.publish([third])  # only a newcomer is left
@@ -186,7 +186,7 @@ class RandomSchedules(InPlaceCase):
                 break  # it was through before
             self.strike(agent, draw, stopped)
         for name in stopped:
-            agent.workers[name].send(signal.SIGCONT)
+            agent.workers[name].send_signal(signal.SIGCONT)
         for name in list(agent.members):
             if name in agent.members:
                 agent.wait_for_end(name)
@@ -209,11 +209,11 @@ class RandomSchedules(InPlaceCase):
             draw.shuffle(others)
             agent.publish(others)
         elif kind == "kill" and others:
-            agent.workers[victim].send(signal.SIGKILL)
+            agent.workers[victim].send_signal(signal.SIGKILL)
             if draw.random() < 0.5:
                 agent.publish(others, lost=[victim])  # before the survivors have noticed
         elif kind == "stop" and others:
-            agent.workers[victim].send(signal.SIGSTOP)
+            agent.workers[victim].send_signal(signal.SIGSTOP)
             stopped.append(victim)
             agent.publish(others, lost=[victim])
 

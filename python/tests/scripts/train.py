@@ -1,6 +1,6 @@
 """A small training whose result does not depend on how many workers did it. Prints a line a step; ends with weights.
 
-    train.py EPOCHS [--adam] [--accumulate] [--cuda] [--slow SECONDS]
+    train.py EPOCHS [--adam] [--accumulate] [--cuda [--gloo]] [--slow SECONDS]
 """
 import sys
 import time
@@ -13,7 +13,7 @@ from rubato import env
 epochs = int(sys.argv[1])
 slow = float(sys.argv[sys.argv.index("--slow") + 1]) if "--slow" in sys.argv else 0.0
 device = "cuda" if "--cuda" in sys.argv else "cpu"
-adaptive.init_process_group("nccl" if device == "cuda" else "gloo")
+adaptive.init_process_group("nccl" if device == "cuda" and "--gloo" not in sys.argv else "gloo")
 torch.manual_seed(7)
 inputs = torch.randn(100, 6, dtype=torch.float64)
 targets = inputs @ torch.randn(6, 2, dtype=torch.float64)
