@@ -1,7 +1,11 @@
 """For plain loops: `elastic` and `log`."""
+import atexit
 import contextlib
 import json
 import os
+import queue
+import sys
+import threading
 import time
 
 from rubato import env
@@ -31,6 +35,10 @@ class Job:
     def __init__(self, model):
         self.model = model
         self._loaders = {}
+
+    def metrics(self):
+        """What the library knows of this moment, as plain numbers: for `rubato.log(**job.metrics())` or a tracker."""
+        return self.model.metrics()
 
     def epochs(self, count):
         """The epochs that are not finished yet, as remaining_epochs_until."""
@@ -76,11 +84,71 @@ def _options(loader):
 
 
 def log(**values):
-    """Notes numbers of this moment (`rubato.log(loss=0.3)`): a line of JSON in $RUBATO_OUTPUT/metrics.jsonl, by rank 0."""
+    """Notes numbers of this moment: `rubato.log(loss=0.3)`.
+
+    A line of JSON with time, generation, epoch and step in $RUBATO_OUTPUT/metrics.jsonl, by rank 0; from a step that is
+    dropped, none. Never waits: it is written by a thread, and dropped where the disk does not keep up.
+    """
     folder = env.output_path()
     if env.rank() != 0 or not folder:
         return
-    plain = {key: value.item() if hasattr(value, "item") else value for key, value in values.items()}
-    line = json.dumps({"time": round(time.time(), 3), "generation": env.generation(), **plain})
-    with open(os.path.join(folder, "metrics.jsonl"), "a", encoding="utf-8") as file:
-        file.write(line + "\n")
+    where = _position()
+    if where is not None:
+        plain = {key: value.item() if hasattr(value, "item") else value for key, value in values.items()}
+        moment = {"time": round(time.time(), 3), "generation": env.generation(), **where}
+        _lines.put(os.path.join(folder, "metrics.jsonl"), json.dumps({**moment, **plain}))
+
+
+def _position():
+    """Epoch and step where the library counts them; None in a step that does not count."""
+    parts = sys.modules.get("rubato.torch")
+    if parts is None:
+        return {}
+    loop = parts.current_dataloader()
+    if loop is not None and loop.dropped:
+        return None
+    where = {"step": parts.profile.current().steps}
+    return where if parts.current_epoch() is None else {"epoch": parts.current_epoch(), **where}
+
+
+class _Lines:
+    """Lines on their way into files. Bounded; how many were dropped is noted in the next line that is not."""
+
+    def __init__(self, most=1000):
+        self._queue = queue.Queue(most)
+        self._dropped = 0
+        self._thread = None
+
+    def put(self, path, line):
+        if self._thread is None or self._pid != os.getpid():  # a forked child has no thread yet
+            self._queue = queue.Queue(self._queue.maxsize)
+            self._pid = os.getpid()
+            self._thread = threading.Thread(target=self._write, name="rubato-log", daemon=True)
+            self._thread.start()
+            atexit.register(self.flush)
+        try:
+            self._queue.put_nowait((path, line))
+        except queue.Full:
+            self._dropped += 1
+
+    def _write(self):
+        while True:
+            path, line = self._queue.get()
+            try:
+                with open(path, "a", encoding="utf-8") as file:
+                    if self._dropped:
+                        file.write(json.dumps({"dropped_lines": self._dropped}) + "\n")
+                        self._dropped = 0
+                    file.write(line + "\n")
+            except OSError:
+                self._dropped += 1
+            self._queue.task_done()
+
+    def flush(self, timeout_s=2.0):
+        """Until all is written, but not for long."""
+        end = time.monotonic() + timeout_s
+        while self._queue.unfinished_tasks and time.monotonic() < end:
+            time.sleep(0.005)
+
+
+_lines = _Lines()

@@ -263,7 +263,7 @@ class Group:
 
         plan, rank = self._plan, env.rank()
         mine = {"veteran": self.veteran, "step": self._step(), "operations": collective.operations(),
-                "seed": torch.initial_seed() % _SEED_RANGE}
+                "seed": torch.initial_seed() % _SEED_RANGE, "memory_limit": self._profile().memory_limit}
         prefix = f"{plan.generation}/settle/"
         self._client.set(f"{prefix}{rank}", json.dumps(mine).encode())
         texts = self._client.get([f"{prefix}{one.rank}" for one in plan.members], SETTLE_S)
@@ -276,6 +276,8 @@ class Group:
         # Nothing was changed up to here: whoever failed before it can still meet again as what it was.
         if received is not None:
             checkpoint.receive(received)
+        for one in documents:
+            self._profile().limit_memory(one["memory_limit"])
         source = documents[choice.source]
         collective.resume(source["operations"], result)
         _seed(source["seed"], source["step"], rank)
@@ -297,9 +299,13 @@ class Group:
         return None
 
     def _step(self):
+        return self._profile().steps
+
+    @staticmethod
+    def _profile():
         from rubato.torch import profile
 
-        return profile.current().steps
+        return profile.current()
 
     def count_step(self):
         self.folder.count_step(self.generation, self._step())

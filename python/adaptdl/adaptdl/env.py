@@ -1,4 +1,6 @@
 """AdaptDL's getters of the environment."""
+import os
+
 from rubato import env as _env
 
 
@@ -42,10 +44,13 @@ def local_rank():
     return _env.local_rank()
 
 
-def sched_version():
-    import os
-
+def adaptdl_sched_version():
     return os.environ.get("ADAPTDL_SCHED_VERSION")
+
+
+def from_ray():
+    """Whether Ray runs this code: never, here."""
+    return False
 
 
 def supervisor_url():

@@ -16,6 +16,7 @@ from rubato import _signal, collective, env, group
 from rubato.torch.accumulator import Accumulator
 from rubato.torch.data import AdaptiveDataLoader, ElasticSampler, current_dataloader, forget_group
 from rubato.torch.epoch import current_epoch, finished_epochs, remaining_epochs_until
+from rubato.torch import profile
 from rubato.torch.parallel import AdaptiveDataParallel
 
 __all__ = ["Accumulator", "AdaptiveDataLoader", "AdaptiveDataParallel", "ElasticSampler", "current_dataloader",

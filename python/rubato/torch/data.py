@@ -287,7 +287,9 @@ class Loop:
         steps = profile.current().steps
         self.agree()
         self._commit(profile.current().steps > steps)
-        self.dropped = False
+        for model in list(Loop.models):
+            model.begin_anew()
+        self.dropped, self.batch = False, None
         return True
 
     @staticmethod

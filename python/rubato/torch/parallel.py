@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel, distributed
 
 from rubato import checkpoint, env, goodput, plain
 from rubato import group as groups
-from rubato.torch import profile
+from rubato.torch import memory, profile
 from rubato.torch.data import Loop, current_dataloader
 from rubato.torch.scaling_rules import AdamScale, AdaScale
 from rubato.torch.statistics import GradientStatistics, starts_pair, steps_per_sample
@@ -52,6 +52,7 @@ class AdaptiveDataParallel(torch.nn.Module):
         self._shared = False  # this worker's parameters are those of the group
         self._lost = False  # gradients of the step under way: a worker died while they were exchanged
         Loop.models.add(self)
+        memory.guard_backward()
         if groups.current() is None:
             self._build()
         else:  # with the first step in each group: until then nobody waits for us
@@ -75,6 +76,15 @@ class AdaptiveDataParallel(torch.nn.Module):
         if not (self.training and torch.is_grad_enabled()):
             return self.module(*args, **kwargs)  # no collective: loops that only evaluate may differ in length
         loop = current_dataloader()
+        try:
+            return self._forward_in_group(loop, args, kwargs)
+        except RuntimeError as error:
+            if not memory.is_exhausted(error) or not memory.give_up(loop, error):
+                raise
+        with torch.no_grad():  # needs far less; the step is dropped, but the script goes on to its end
+            return self.module(*args, **kwargs)
+
+    def _forward_in_group(self, loop, args, kwargs):
         if groups.current() is None:
             return self._forward(loop, args, kwargs)
         try:
@@ -82,6 +92,8 @@ class AdaptiveDataParallel(torch.nn.Module):
                 raise RuntimeError("a worker was lost")
             return self._forward(loop, args, kwargs)
         except RuntimeError as error:
+            if memory.is_exhausted(error):
+                raise
             output = self.module(*args, **kwargs)  # where the model itself is wrong, this throws again
             groups.failed(error)
             self._lost = True
@@ -111,6 +123,15 @@ class AdaptiveDataParallel(torch.nn.Module):
         shared = torch.tensor([self._shared], dtype=torch.int32)
         dist.all_reduce(shared, op=dist.ReduceOp.MIN, group=planned.control_group())
         return bool(shared)
+
+    def lose_step(self):
+        """Its gradients will not be there: the optimizer does nothing."""
+        self._lost = True
+        self._ddp = []  # half through a pass, it is of no use any more
+
+    def begin_anew(self):
+        """After a step that was dropped."""
+        self._lost = False
 
     def leave_group(self):
         """An old DistributedDataParallel would go on averaging in the old group, without a word."""
@@ -295,6 +316,14 @@ class AdaptiveDataParallel(torch.nn.Module):
             whole = ended.since(began)
             own = exchanged.since(began) if exchanged else whole
             profile.current().add_times(atomic, own, whole if loop.accumulation_steps == 0 or exchanged else None)
+
+    def metrics(self):
+        loop, averages = current_dataloader(), self.statistics.averages
+        known = {"workers": env.world_size(), "gain": self.gain, "lr_factor": self.lr_factor, "progress": self.progress,
+                 "gradient_sqr": sum(averages.sqr()), "gradient_var": sum(averages.var())}
+        return known if loop is None else {**known, "batch_size": loop.current_batch_size,
+                                           "local_batch_size": loop.current_local_bsz,
+                                           "accumulation_steps": loop.accumulation_steps}
 
     def to_tensorboard(self, writer, global_step, tag_prefix=""):
         prefix = tag_prefix + "/" if tag_prefix and not tag_prefix.endswith("/") else tag_prefix

@@ -2,11 +2,13 @@
 import collections
 import json
 import math
+import os
 import statistics
 
 from rubato import checkpoint, env, goodput, hints
 
 _SAMPLES = 32  # of each configuration: the newest count, by their median
+_LIMIT_FILE = "memory-limit.json"  # beside the checkpoints: it must outlive a process that memory has ended
 _profile = None
 
 
@@ -27,12 +29,14 @@ class Profile(checkpoint.State):
         self.max_batch_size = None
         self.bounds = None
         self.accumulation = False
+        self.memory_limit = None  # the largest atomic batch that is tried: a larger one did not fit
         self._fitted = (None, None)  # (how much was measured, PerfParams)
 
     def save(self, fileobj):
         times = [[*key, list(t.grad), list(t.step)] for key, t in self.times.items()]
         grad = list(self.grad_params) if self.grad_params else None
-        state = {"times": times, "grad": grad, "progress": self.progress, "steps": self.steps}
+        state = {"times": times, "grad": grad, "progress": self.progress, "steps": self.steps,
+                 "memory_limit": self.memory_limit}
         fileobj.write(json.dumps(state).encode())
 
     def load(self, fileobj):
@@ -43,10 +47,42 @@ class Profile(checkpoint.State):
             entry.step.extend(step)
         self.grad_params = goodput.GradParams(*state["grad"]) if state["grad"] else None
         self.progress, self.steps = state["progress"], state["steps"]
+        self.limit_memory(state.get("memory_limit"))
 
     def configure(self, init_batch_size, max_batch_size, bounds, accumulation):
         self.init_batch_size, self.max_batch_size = init_batch_size, max_batch_size
         self.bounds, self.accumulation = bounds, accumulation
+
+    def limit_memory(self, atomic_bsz):
+        """No atomic batch above it from now on; None: no limit is known there."""
+        if atomic_bsz is not None:
+            self.memory_limit = min(atomic_bsz, self.memory_limit or atomic_bsz)
+
+    def did_not_fit(self, atomic_bsz):
+        """Such a batch did not fit into memory: the next one has three quarters of it at most. Kept for another life."""
+        self.limit_memory(max(atomic_bsz * 3 // 4, 1))
+        folder = env.checkpoint_path()
+        if folder is not None:
+            os.makedirs(folder, exist_ok=True)
+            path = os.path.join(folder, _LIMIT_FILE)
+            with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:
+                json.dump({"atomic_bsz": self.memory_limit}, file)
+            os.rename(f"{path}.{os.getpid()}", path)
+
+    def read_limit(self):
+        folder = env.checkpoint_path()
+        try:
+            with open(os.path.join(folder or "", _LIMIT_FILE), encoding="utf-8") as file:
+                self.limit_memory(int(json.load(file)["atomic_bsz"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # none is known
+
+    def _bounds(self):
+        """What the script allows, and memory."""
+        low, high = self.bounds or (None, None)
+        if self.memory_limit is None:
+            return self.bounds
+        return min(low or 1, self.memory_limit), min(high or self.memory_limit, self.memory_limit)
 
     def add_times(self, atomic_bsz, grad_time, step_time):
         """Seconds of one atomic batch without, and of one with, the exchange of gradients."""
@@ -87,13 +123,13 @@ class Profile(checkpoint.State):
         model = self.goodput()
         if model is None:
             return current or self._first_batch(replicas)
-        best, batch = model.best(nodes, replicas, self.max_batch_size, self.bounds, self.accumulation)
+        best, batch = model.best(nodes, replicas, self.max_batch_size, self._bounds(), self.accumulation)
         if current is not None and best <= threshold * model(nodes, replicas, current):
             return current
         return batch
 
     def _first_batch(self, replicas):
-        low, high = self.bounds or (None, None)
+        low, high = self._bounds() or (None, None)
         local = math.ceil(self.init_batch_size / replicas)
         steps = max(math.ceil(local / high) - 1, 0) if high and self.accumulation else 0
         atomic = math.ceil(local / (steps + 1))
@@ -124,4 +160,5 @@ def current():
     if _profile is None or checkpoint._states.get("rubato-profile") is not _profile:
         _profile = Profile()
         checkpoint.load_state(_profile)
+        _profile.read_limit()
     return _profile
