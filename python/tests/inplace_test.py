@@ -126,6 +126,16 @@ class InPlace(InPlaceCase):
         self.check(agent, 4, 60, 6)
 
 
+class OutOfMemory(InPlaceCase):
+    def test_of_one_member_lowers_the_bound_of_all(self):
+        agent = self.agent("memory.py", 200)
+        for name in self.start_members(agent, 2):
+            result = self.result(agent, name)
+            self.assertLessEqual(result["limit"], 10)
+            # What a worker without samples of its own repeats has no weight, but is seen here: there is none.
+            self.assertEqual(result["sum"], 2 * sum(range(200)), agent.story())
+
+
 class SameResult(InPlaceCase):
     """Adam, momentum, learning rates, accumulated gradients: the weights are those of a training by one worker."""
 
