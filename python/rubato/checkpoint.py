@@ -247,6 +247,27 @@ def wait():
     return writer.folder
 
 
+def save_alone():
+    """This worker's states, where others cannot be asked. Several may do it at once; one of them comes through."""
+    path = env.checkpoint_path()
+    if path is None:
+        return
+    try:
+        wait()
+        _write(path, _contents())
+    except OSError as error:
+        warnings.warn(f"the state could not be saved in {path}: {error}")
+
+
+def _contents():
+    contents = {}
+    for state in registered():
+        buffer = io.BytesIO()
+        state.save(buffer)
+        contents[state.name] = buffer.getbuffer()
+    return contents
+
+
 def save_all_states(background=False):
     """Saves every state; all ranks must call it. With `background`, bytes are taken now and written beside the training.
 
@@ -257,11 +278,7 @@ def save_all_states(background=False):
     path = env.checkpoint_path()
     if env.rank() != 0 or path is None:
         return
-    contents = {}
-    for state in list(_states.values()):
-        buffer = io.BytesIO()
-        state.save(buffer)
-        contents[state.name] = buffer.getbuffer()
+    contents = _contents()
     wait()
     _writer = _Writer(path, contents)
     _writer.start()

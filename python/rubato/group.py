@@ -143,6 +143,7 @@ class Group:
 
     def begin(self):
         """At the start of the script: as a member where the plan has us already, else provisionally."""
+        self._profile()  # here, and not first in another thread
         plan = self.folder.plan()
         if plan is not None and plan.member(self.folder.worker) is not None:
             self._meet(settle=False)
@@ -194,6 +195,8 @@ class Group:
                         self._depart(plan)
                         continue
             if _signal.stop_requested():
+                if self.veteran:  # nobody is there to agree with, but every member has the whole state
+                    checkpoint.save_alone()
                 self.folder.report("left", self.generation, self._step(), "asked to stop")
                 sys.exit(143)
             time.sleep(_PLAN_POLL_S)

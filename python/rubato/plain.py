@@ -1,9 +1,11 @@
 """Tensors and plain values as bytes, and back, without pickle: what comes over a network must not be able to run.
 
     8 bytes  length of the JSON, big-endian
-    JSON     the value; {"$tensor": i} stands for the i-th tensor, {"$dict": …} for a dict, {"$tuple": …} for a tuple
+    JSON     the value; {"$tensor": i} stands for the i-th tensor, {"$array": i} for one of numpy, {"$dict": …} for a
+             dict, and so for tuples, sets and bytes
     rest     the tensors, as torch.save writes a list of them; read with weights_only; nothing where there are none
 """
+import base64
 import io
 import json
 
@@ -42,7 +44,14 @@ def encode(value, tensors, path):
         return {"$dict": pairs}
     if isinstance(value, tuple):
         return {"$tuple": [encode(v, tensors, f"{path}[{i}]") for i, v in enumerate(value)]}
-    if isinstance(value, (list, set, frozenset)):
+    if isinstance(value, (set, frozenset)):
+        return {"$set": [encode(v, tensors, path) for v in value]}
+    if isinstance(value, bytes):
+        return {"$bytes": base64.b64encode(value).decode()}
+    if type(value).__module__ == "numpy" and getattr(value, "shape", ()) != () and value.dtype.kind in "fiub":
+        tensors.append(torch.from_numpy(value.copy()))
+        return {"$array": len(tensors) - 1}
+    if isinstance(value, list):
         return [encode(v, tensors, f"{path}[{i}]") for i, v in enumerate(value)]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -60,6 +69,12 @@ def decode(value, tensors):
     (kind, content), = value.items()
     if kind == "$tensor":
         return tensors[content]
+    if kind == "$array":
+        return tensors[content].numpy()
+    if kind == "$set":
+        return {decode(item, tensors) for item in content}
+    if kind == "$bytes":
+        return base64.b64decode(content)
     if kind == "$tuple":
         return tuple(decode(item, tensors) for item in content)
     if kind == "$dict":

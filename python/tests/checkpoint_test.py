@@ -1,10 +1,14 @@
+import io
 import json
 import os
+import pickle
 import unittest
 import warnings
 
+import numpy
 import testing
-from rubato import checkpoint, env
+import torch
+from rubato import checkpoint, env, plain
 
 
 class Note(checkpoint.State):
@@ -104,6 +108,29 @@ class Checkpoint(testing.LibraryTest):
         Note("note", "x")
         checkpoint.save_all_states()
         self.assertFalse(os.path.exists(env.checkpoint_path()))
+
+
+class PlainValues(unittest.TestCase):
+    def there_and_back(self, value):
+        buffer = io.BytesIO()
+        plain.dump(value, buffer)
+        return plain.load(io.BytesIO(buffer.getvalue()))
+
+    def test_come_back_as_they_were(self):
+        value = {"a": [1, 2.5, None, True, "text"], 3: (1, (2,)), "set": {1, 2}, "bytes": b"\0\xff", (1, 2): {}}
+        self.assertEqual(self.there_and_back(value), value)
+        array = self.there_and_back({"array": numpy.arange(6.0).reshape(2, 3)})["array"]
+        self.assertEqual(array.tolist(), [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
+        tensor = self.there_and_back([torch.arange(3), torch.tensor(2.0)])
+        self.assertEqual([one.tolist() for one in tensor], [[0, 1, 2], 2.0])
+
+    def test_what_could_run_is_neither_written_nor_read(self):
+        with self.assertRaisesRegex(TypeError, r"state\['x'\]"):
+            plain.dump({"x": print}, io.BytesIO())
+        for data in (b"", b"1234", (2).to_bytes(8, "big") + b"{}" + pickle.dumps(print),
+                     (13).to_bytes(8, "big") + b'{"$tensor": 0}'):
+            with self.assertRaises(ValueError):
+                plain.load(io.BytesIO(data))
 
 
 if __name__ == "__main__":

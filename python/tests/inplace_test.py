@@ -126,6 +126,23 @@ class InPlace(InPlaceCase):
         self.check(agent, 4, 60, 6)
 
 
+class Alone(InPlaceCase):
+    def test_a_survivor_that_is_asked_to_stop_before_a_plan_comes_saves(self):
+        agent = self.agent("count.py", 4, 60, 6, "--slow", 0.01)
+        first, second = self.start_members(agent, 2)
+        agent.wait_for_step(first, 5)
+        agent.workers[second].kill()
+        agents.wait_until(lambda: agent.report(first)["state"] == "broken", agent.story)
+        agent.workers[first].send_signal(signal.SIGTERM)
+        agents.wait_until(lambda: agent.workers[first].poll() is not None, agent.story)
+        self.assertEqual(agent.workers[first].code, 143, agent.story())
+        again = agent.start()
+        agent.publish([again], lost=[first, second])
+        agent.wait_for_state(again, "training", agent.generation)
+        self.assertGreaterEqual(agent.report(again)["step"], 5)
+        self.check(agent, 4, 60, 6)
+
+
 class OutOfMemory(InPlaceCase):
     def test_of_one_member_lowers_the_bound_of_all(self):
         agent = self.agent("memory.py", 200)
