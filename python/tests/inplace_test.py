@@ -3,13 +3,15 @@ import json
 import os
 import random
 import signal
+import sys
 import tempfile
 import unittest
 
 import agent as agents
 import testing
-import torch  # noqa: F401  imported before workers are forked
-import rubato.torch  # noqa: F401
+import rubato.torch  # noqa: F401  imported before workers are forked
+
+sys.path.append(os.path.join(testing.LIBRARY, "adaptdl"))
 
 
 class InPlaceCase(unittest.TestCase):
@@ -126,6 +128,21 @@ class InPlace(InPlaceCase):
         self.check(agent, 4, 60, 6)
 
 
+class AdaptdlScript(InPlaceCase):
+    def test_changes_in_place_as_it_is(self):
+        agent = self.agent("adaptdl_train.py", 5)
+        first, second = self.start_members(agent, 2)
+        agent.wait_for_step(first, 10)
+        third = self.grow(agent)
+        agent.wait_for_step(third, agent.step(third)[1] + 10)
+        agent.workers[first].kill()
+        for name in (second, third):
+            self.assertEqual(agent.wait_for_end(name), 0, agent.story())
+        ends = {agent.workers[name].text().splitlines()[-1] for name in (second, third)}
+        self.assertEqual(len(ends), 1, agent.story())
+        self.assertTrue(ends.pop().endswith(" 5"))
+
+
 class Alone(InPlaceCase):
     def test_a_survivor_that_is_asked_to_stop_before_a_plan_comes_saves(self):
         agent = self.agent("count.py", 4, 60, 6, "--slow", 0.01)
@@ -197,7 +214,7 @@ class SameResult(InPlaceCase):
 class RandomSchedules(InPlaceCase):
     """Whatever happens when, each sample counts once in the state that survives."""
 
-    schedules = int(os.environ.get("RUBATO_SCHEDULES", "24"))
+    schedules = int(os.environ.get("RUBATO_SCHEDULES", "16"))
 
     def play(self, seed):
         draw = random.Random(seed)

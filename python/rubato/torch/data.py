@@ -172,17 +172,21 @@ class Loop:
         """Takes the batch size that rank 0 finds best. All ranks must call it."""
         if not self.autoscales:
             return
-        changes = None
+        chosen, changes = None, None
         while changes != _changes():  # a choice for another group is of no use
             changes = _changes()
             if changes != self._chosen_for:
                 self.batch, self._chosen_for = None, changes
             chosen = profile.current().suggest(self.batch) if env.rank() == 0 else None
-            chosen = collective.broadcast(tuple(chosen) if chosen else None)
-            if self.batch is None or tuple(self.batch) != tuple(chosen):
-                for model in list(Loop.models):
-                    model.forget_gradients()
-            self.batch = profile.goodput.Batch(*chosen)
+            try:
+                with collective.while_it_lasts():  # a member that meets us in the next group chooses there, once
+                    chosen = collective.broadcast(tuple(chosen) if chosen else None)
+            except collective.Cancelled:
+                continue
+        if self.batch is None or tuple(self.batch) != tuple(chosen):
+            for model in list(Loop.models):
+                model.forget_gradients()
+        self.batch = profile.goodput.Batch(*chosen)
 
     def agree(self):
         """Between two optimizer steps: saves, leaves, meets in another group; True when steps are to be planned anew."""
