@@ -128,6 +128,31 @@ class InPlace(InPlaceCase):
         self.check(agent, 4, 60, 6)
 
 
+class Leaks(InPlaceCase):
+    """RUBATO_CHANGES=200 makes more of them."""
+
+    def counts(self, agent, names):
+        folders = [f"/proc/{agent.workers[name].pid}/{kind}" for name in names for kind in ("fd", "task")]
+        return [len(os.listdir(folder)) for folder in folders]
+
+    def test_many_changes_leave_no_descriptors_and_threads_behind(self):
+        agent = self.agent("count.py", 100_000, 60, 6)
+        names = self.start_members(agent, 2)
+
+        def change(times):
+            for _ in range(times):
+                agent.publish(names)
+                for name in names:
+                    agent.wait_for_state(name, "training", agent.generation)
+            agent.wait_for_step(names[0], agent.step(names[0])[1] + 3)
+            return self.counts(agent, names)
+
+        before = change(5)
+        after = change(int(os.environ.get("RUBATO_CHANGES", "15")))
+        for one, other in zip(before, after):
+            self.assertLessEqual(other, one + 4, f"{before} -> {after}")
+
+
 class AdaptdlScript(InPlaceCase):
     def test_changes_in_place_as_it_is(self):
         agent = self.agent("adaptdl_train.py", 5)
