@@ -58,13 +58,14 @@ demo-run: build
 ## bench    torchrun and rubato side by side; clusters and jobs, here and over SSH; the autoscaler beside Ray's
 bench: build
 	$(packages) test
-	$(call compile,release,bench_head_scale bench_churn bench_scale bench_allocate)
+	$(call compile,release,bench_head_scale bench_churn bench_scale bench_allocate bench_sign)
 	@bench/run.py
 	@bench/cluster.py
 	@bench/ssh.py
 	@bench/scale.py
 	@bench/allocate.py
 	@bench/simulate.py
+	@bench/aws.py
 
 ## soak     play scenarios of examples/ with many seeds: make soak SEEDS=1..100000
 SEEDS ?= 1..10000

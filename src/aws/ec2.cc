@@ -1,0 +1,288 @@
+#include "aws/ec2.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "cloud/base64.h"
+#include "core/error.h"
+#include "core/text.h"
+
+namespace rubato::aws {
+namespace {
+
+constexpr size_t kPagesMax = 1000;
+
+template <class Number>
+Number number_at(const cloud::XmlNode& node, std::string_view path) {
+  Number out{};
+  const std::string_view text = node.text_at(path);
+  std::from_chars(text.data(), text.data() + text.size(), out);
+  return out;
+}
+
+Instance instance_from(const cloud::XmlNode& node) {
+  Instance out;
+  const auto text = [&](std::string_view path) { return std::string(node.text_at(path)); };
+  out.id = text("instanceId");
+  out.type = text("instanceType");
+  out.zone = text("placement/availabilityZone");
+  out.image = text("imageId");
+  out.state = text("instanceState/name");
+  out.private_address = text("privateIpAddress");
+  out.public_address = text("ipAddress");
+  out.public_name = text("dnsName");
+  out.subnet = text("subnetId");
+  out.vpc = text("vpcId");
+  out.key_name = text("keyName");
+  out.launched = text("launchTime");
+  out.state_reason = text("stateReason/code");
+  out.client_token = text("clientToken");
+  out.spot = text("instanceLifecycle") == "spot";
+  out.tags = tags_of(node);
+  return out;
+}
+
+std::vector<Instance> instances_in(const cloud::XmlNode& reservation) {
+  std::vector<Instance> out;
+  for (const cloud::XmlNode* one : reservation.list("instancesSet", "item")) out.push_back(instance_from(*one));
+  return out;
+}
+
+Task<std::vector<StateChange>> change_states(Client& client, std::string action, std::vector<std::string> ids) {
+  Params params;
+  add_list(params, "InstanceId", ids);
+  const cloud::XmlNode root = co_await client.query(kEc2, std::move(action), std::move(params));
+  std::vector<StateChange> out;
+  for (const cloud::XmlNode* one : root.list("instancesSet", "item")) {
+    StateChange change;
+    change.id = one->text_at("instanceId");
+    change.before = one->text_at("previousState/name");
+    change.now = one->text_at("currentState/name");
+    out.push_back(std::move(change));
+  }
+  co_return out;
+}
+
+InstanceType type_from(const cloud::XmlNode& node) {
+  InstanceType out;
+  out.name = node.text_at("instanceType");
+  out.vcpus = number_at<int>(node, "vCpuInfo/defaultVCpus");
+  out.memory_mib = number_at<int64_t>(node, "memoryInfo/sizeInMiB");
+  for (const cloud::XmlNode* gpu : node.list("gpuInfo/gpus", "item")) {
+    out.gpus += number_at<int>(*gpu, "count");
+    out.gpu_name = gpu->text_at("name");
+    out.gpu_maker = gpu->text_at("manufacturer");
+    out.gpu_memory_mib = number_at<int64_t>(*gpu, "memoryInfo/sizeInMiB");
+  }
+  for (const cloud::XmlNode* one : node.list("processorInfo/supportedArchitectures", "item")) {
+    out.architectures.push_back(one->text);
+  }
+  for (const cloud::XmlNode* one : node.list("supportedUsageClasses", "item")) out.spot |= one->text == "spot";
+  return out;
+}
+
+}  // namespace
+
+std::string_view Instance::tag(std::string_view key) const {
+  for (const auto& [name, value] : tags) {
+    if (name == key) return value;
+  }
+  return {};
+}
+
+Tags tags_of(const cloud::XmlNode& node) {
+  Tags out;
+  for (const cloud::XmlNode* tag : node.list("tagSet", "item")) {
+    out.emplace_back(tag->text_at("key"), tag->text_at("value"));
+  }
+  return out;
+}
+
+Task<std::vector<cloud::XmlNode>> describe_pages(Client& client, std::string action, Params params, std::string list) {
+  std::vector<cloud::XmlNode> out;
+  std::string token;
+  for (size_t page = 0; page < kPagesMax; ++page) {
+    Params now = params;
+    add(now, "NextToken", token);
+    cloud::XmlNode root = co_await client.query(kEc2, action, std::move(now));
+    for (cloud::XmlNode& child : root.children) {
+      if (child.name != list) continue;
+      for (cloud::XmlNode& item : child.children) out.push_back(std::move(item));
+    }
+    token = root.text_at("nextToken");
+    if (token.empty()) co_return out;
+  }
+  throw Error(ErrorCode::kUnavailable, fmt::format("ec2 {}: the list does not end after {} pages", action, kPagesMax));
+}
+
+Task<std::vector<Instance>> run_instances(Client& client, Launch launch) {
+  Params params = run_instances_params(*launch.config);
+  const auto has = [&](std::string_view name) {
+    return std::ranges::any_of(params, [&](const auto& one) { return one.first == name; });
+  };
+  for (const char* name : {"MinCount", "MaxCount"}) {
+    if (!has(name)) params.emplace_back(name, std::to_string(launch.count));
+  }
+  if (!launch.client_token.empty()) params.emplace_back("ClientToken", launch.client_token);
+  int specifications = 0;  // the user's own come first
+  while (has(fmt::format("TagSpecification.{}.ResourceType", specifications + 1))) ++specifications;
+  add_tag_specification(params, specifications + 1, "instance", launch.tags);
+  add_tag_specification(params, specifications + 2, "volume", launch.tags);
+  const cloud::XmlNode root = co_await client.query(kEc2, "RunInstances", std::move(params));
+  co_return instances_in(root);
+}
+
+Task<std::vector<Instance>> describe_instances(Client& client, std::vector<std::string> ids,
+                                               std::vector<Filter> filters) {
+  Params params;
+  add_list(params, "InstanceId", ids);
+  add_filters(params, filters);
+  if (ids.empty()) params.emplace_back("MaxResults", "1000");  // AWS takes no page size together with ids
+  const auto reservations =
+      co_await describe_pages(client, "DescribeInstances", std::move(params), "reservationSet");
+  std::vector<Instance> out;
+  for (const cloud::XmlNode& reservation : reservations) {
+    for (Instance& one : instances_in(reservation)) out.push_back(std::move(one));
+  }
+  co_return out;
+}
+
+Task<std::vector<StateChange>> terminate_instances(Client& client, std::vector<std::string> ids) {
+  return change_states(client, "TerminateInstances", std::move(ids));
+}
+Task<std::vector<StateChange>> stop_instances(Client& client, std::vector<std::string> ids) {
+  return change_states(client, "StopInstances", std::move(ids));
+}
+Task<std::vector<StateChange>> start_instances(Client& client, std::vector<std::string> ids) {
+  return change_states(client, "StartInstances", std::move(ids));
+}
+
+Task<void> create_tags(Client& client, std::vector<std::string> ids, Tags tags) {
+  Params params;
+  add_list(params, "ResourceId", ids);
+  for (size_t i = 0; i < tags.size(); ++i) {
+    params.emplace_back(fmt::format("Tag.{}.Key", i + 1), tags[i].first);
+    params.emplace_back(fmt::format("Tag.{}.Value", i + 1), tags[i].second);
+  }
+  co_await client.query(kEc2, "CreateTags", std::move(params));
+}
+
+Task<void> delete_tags(Client& client, std::vector<std::string> ids, std::vector<std::string> keys) {
+  Params params;
+  add_list(params, "ResourceId", ids);
+  for (size_t i = 0; i < keys.size(); ++i) params.emplace_back(fmt::format("Tag.{}.Key", i + 1), keys[i]);
+  co_await client.query(kEc2, "DeleteTags", std::move(params));
+}
+
+Task<std::vector<Image>> describe_images(Client& client, std::vector<std::string> ids, std::vector<std::string> owners,
+                                         std::vector<Filter> filters) {
+  Params params;
+  add_list(params, "ImageId", ids);
+  add_list(params, "Owner", owners);
+  add_filters(params, filters);
+  const auto items = co_await describe_pages(client, "DescribeImages", std::move(params), "imagesSet");
+  std::vector<Image> out;
+  for (const cloud::XmlNode& node : items) {
+    Image image;
+    image.id = node.text_at("imageId");
+    image.name = node.text_at("name");
+    image.created = node.text_at("creationDate");
+    image.state = node.text_at("imageState");
+    image.root_device = node.text_at("rootDeviceName");
+    image.architecture = node.text_at("architecture");
+    image.owner = node.text_at("imageOwnerId");
+    out.push_back(std::move(image));
+  }
+  std::ranges::stable_sort(out, std::greater<>(), &Image::created);
+  co_return out;
+}
+
+Task<std::string> create_image(Client& client, std::string instance, std::string name, Tags tags) {
+  Params params;
+  params.emplace_back("InstanceId", instance);
+  params.emplace_back("Name", name);
+  add_tag_specification(params, 1, "image", tags);
+  const cloud::XmlNode root = co_await client.query(kEc2, "CreateImage", std::move(params));
+  co_return std::string(root.text_at("imageId"));
+}
+
+Task<std::vector<InstanceType>> describe_instance_types(Client& client, std::vector<std::string> names) {
+  Params params;
+  add_list(params, "InstanceType", names);
+  if (names.empty()) params.emplace_back("MaxResults", "100");
+  const auto items = co_await describe_pages(client, "DescribeInstanceTypes", std::move(params), "instanceTypeSet");
+  std::vector<InstanceType> out;
+  for (const cloud::XmlNode& node : items) out.push_back(type_from(node));
+  co_return out;
+}
+
+Task<std::vector<SpotPrice>> describe_spot_prices(Client& client, std::vector<std::string> types, std::string start) {
+  Params params;
+  add_list(params, "InstanceType", types);
+  params.emplace_back("ProductDescription.1", "Linux/UNIX");
+  add(params, "StartTime", start);
+  const auto items =
+      co_await describe_pages(client, "DescribeSpotPriceHistory", std::move(params), "spotPriceHistorySet");
+  std::vector<SpotPrice> out;
+  for (const cloud::XmlNode& node : items) {
+    SpotPrice one;
+    one.type = node.text_at("instanceType");
+    one.zone = node.text_at("availabilityZone");
+    one.time = node.text_at("timestamp");
+    one.price = number_at<double>(node, "spotPrice");
+    out.push_back(std::move(one));
+  }
+  std::ranges::stable_sort(out, std::greater<>(), &SpotPrice::time);
+  co_return out;
+}
+
+Task<std::vector<LaunchTemplate>> describe_launch_templates(Client& client, std::vector<std::string> names) {
+  Params params;
+  add_list(params, "LaunchTemplateName", names);
+  const auto items = co_await describe_pages(client, "DescribeLaunchTemplates", std::move(params), "launchTemplates");
+  std::vector<LaunchTemplate> out;
+  for (const cloud::XmlNode& node : items) {
+    LaunchTemplate one;
+    one.id = node.text_at("launchTemplateId");
+    one.name = node.text_at("launchTemplateName");
+    one.latest = number_at<int64_t>(node, "latestVersionNumber");
+    one.default_version = number_at<int64_t>(node, "defaultVersionNumber");
+    out.push_back(std::move(one));
+  }
+  co_return out;
+}
+
+Task<std::string> create_launch_template(Client& client, std::string name, const nlohmann::json& config,
+                                         std::string client_token, Tags tags) {
+  Params params;
+  params.emplace_back("LaunchTemplateName", name);
+  add(params, "ClientToken", client_token);
+  for (auto& [key, value] : run_instances_params(config)) {
+    params.emplace_back("LaunchTemplateData." + key, std::move(value));
+  }
+  add_tag_specification(params, 1, "launch-template", tags);
+  const cloud::XmlNode root = co_await client.query(kEc2, "CreateLaunchTemplate", std::move(params));
+  co_return std::string(root.text_at("launchTemplate/launchTemplateId"));
+}
+
+Task<void> delete_launch_template(Client& client, std::string id) {
+  Params params;
+  params.emplace_back("LaunchTemplateId", id);
+  co_await client.query(kEc2, "DeleteLaunchTemplate", std::move(params));
+}
+
+Task<std::string> console_output(Client& client, std::string instance) {
+  Params params;
+  params.emplace_back("InstanceId", instance);
+  const cloud::XmlNode root = co_await client.query(kEc2, "GetConsoleOutput", std::move(params));
+  std::string digits;
+  for (const char c : root.text_at("output")) {
+    if (c != '\n' && c != '\r' && c != ' ') digits += c;
+  }
+  co_return cloud::unbase64(digits).value_or("");
+}
+
+}  // namespace rubato::aws

@@ -1,0 +1,220 @@
+#include "aws/fault.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "cloud/http_date.h"
+#include "cloud/xml.h"
+#include "core/json_bounds.h"
+#include "core/text.h"
+
+namespace rubato::aws {
+namespace {
+
+using cloud::Verdict;
+
+constexpr size_t kFaultBytesMax = size_t{1} << 20;
+constexpr size_t kMessageShownMax = 600;
+
+template <size_t N>
+bool is_one_of(std::string_view code, const std::array<std::string_view, N>& list) {
+  return std::ranges::find(list, code) != list.end();
+}
+
+// The lists of botocore's retry handlers ("standard" mode) and of EC2's table of error codes.
+constexpr std::array<std::string_view, 13> kThrottling = {
+    "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottledException", "TooManyRequestsException",
+    "ProvisionedThroughputExceededException", "RequestLimitExceeded", "BandwidthLimitExceeded", "RequestThrottled",
+    "SlowDown", "PriorRequestNotComplete", "EC2ThrottledException", "TransactionInProgressException"};
+constexpr std::array<std::string_view, 5> kTransient = {"RequestTimeout", "RequestTimeoutException", "InternalError",
+                                                        "ServiceUnavailable", "IDPCommunicationError"};
+constexpr std::array<std::string_view, 2> kAlwaysSkewed = {"RequestTimeTooSkewed", "RequestInTheFuture"};
+constexpr std::array<std::string_view, 4> kPerhapsSkewed = {"InvalidSignatureException", "SignatureDoesNotMatch",
+                                                            "AuthFailure", "RequestExpired"};
+constexpr std::array<std::string_view, 3> kExpired = {"ExpiredToken", "ExpiredTokenException", "RequestExpired"};
+constexpr std::array<std::string_view, 9> kNoCapacity = {
+    "InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
+    "InsufficientCapacity", "InsufficientCapacityOnHost", "SpotMaxPriceTooLow", "Unsupported",
+    "UnfulfillableCapacity", "ReservationCapacityExceeded"};
+constexpr std::array<std::string_view, 13> kAuth = {
+    "UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "AuthFailure", "InvalidClientTokenId",
+    "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidSignatureException", "OptInRequired", "Blocked",
+    "UnrecognizedClientException", "MissingAuthenticationToken", "PendingVerification"};
+
+// Which quota an EC2 code is about, by the name that the Service Quotas console has for it.
+struct Quota {
+  std::string_view code, name;
+};
+constexpr std::array<Quota, 9> kQuotas = {{
+    {"VcpuLimitExceeded", "Running On-Demand instances of that family (vCPUs)"},
+    {"InstanceLimitExceeded", "Running On-Demand instances of that type"},
+    {"MaxSpotInstanceCountExceeded", "All Spot Instance Requests of that family (vCPUs)"},
+    {"SecurityGroupLimitExceeded", "VPC security groups per Region"},
+    {"RulesPerSecurityGroupLimitExceeded", "Inbound or outbound rules per security group"},
+    {"AddressLimitExceeded", "EC2-VPC Elastic IPs"},
+    {"VolumeLimitExceeded", "Storage for EBS volumes"},
+    {"MaxIOPSLimitExceeded", "IOPS for EBS volumes"},
+    {"PlacementGroupLimitExceeded", "Placement groups per Region"},
+}};
+
+std::string_view quota_name(std::string_view code) {
+  for (const Quota& quota : kQuotas) {
+    if (quota.code == code) return quota.name;
+  }
+  return {};
+}
+
+void read_xml_fault(const std::string& body, Fault& fault) {
+  const cloud::XmlResult parsed = cloud::parse_xml(body);
+  if (!parsed.problem.empty()) return;
+  const cloud::XmlNode& root = parsed.root;
+  const cloud::XmlNode* error = root.name == "Error" ? &root : root.at("Error");
+  if (error == nullptr) error = root.at("Errors/Error");
+  if (error == nullptr) return;
+  fault.code = error->text_at("Code");
+  fault.message = error->text_at("Message");
+  for (const char* path : {"RequestId", "RequestID"}) {
+    if (fault.request_id.empty()) fault.request_id = root.text_at(path);
+  }
+}
+
+void read_json_fault(const std::string& body, Fault& fault) {
+  if (cloud::XmlLimits().bytes_max < body.size() || beyond_bounds(body, JsonBounds())) return;
+  const auto document = nlohmann::json::parse(body, nullptr, false);
+  if (!document.is_object()) return;
+  const auto text = [&](const char* key) {
+    const auto found = document.find(key);
+    return found != document.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  for (const char* key : {"__type", "code", "Code", "ErrorCode"}) {
+    if (fault.code.empty()) fault.code = text(key);
+  }
+  for (const char* key : {"message", "Message"}) {
+    if (fault.message.empty()) fault.message = text(key);
+  }
+}
+
+bool clock_is_off(const HttpResponse& response, WallTime now) {
+  const auto theirs = cloud::parse_http_date(cloud::header_of(response, "date"));
+  return theirs && std::chrono::abs(*theirs - now) > 4min;  // AWS accepts five
+}
+
+ErrorCode code_of(const Fault& fault, int status) {
+  const std::string_view code = fault.code;
+  if (is_one_of(code, kNoCapacity)) return ErrorCode::kNoCapacity;
+  if (!quota_name(code).empty() || code.ends_with("LimitExceeded") || code == "LimitExceeded") return ErrorCode::kQuota;
+  if (is_one_of(code, kAuth) || is_one_of(code, kExpired)) return ErrorCode::kAuth;
+  if (is_one_of(code, kThrottling) || is_one_of(code, kTransient) || status >= 500) return ErrorCode::kUnavailable;
+  if (code.ends_with(".NotFound") || code.ends_with("NotFound") || code == "NoSuchEntity" || code.starts_with("NoSuch"))
+    return ErrorCode::kNotFound;
+  if (code.ends_with(".Duplicate") || code.ends_with("AlreadyExists") || code.ends_with(".InUse") ||
+      code == "DependencyViolation" || code == "IncorrectInstanceState" || code == "EntityAlreadyExists" ||
+      code == "PreconditionFailed" || code == "BucketAlreadyOwnedByYou" || code == "DeleteConflict" ||
+      code == "ScalingActivityInProgress" || code == "ResourceInUse")
+    return ErrorCode::kConflict;
+  if (status == 404) return ErrorCode::kNotFound;
+  if (status == 403 || status == 401) return ErrorCode::kAuth;
+  if (status == 409 || status == 412) return ErrorCode::kConflict;
+  return ErrorCode::kFailed;
+}
+
+std::string hint_of(const CallName& call, const Fault& fault, ErrorCode code) {
+  const std::string_view reason = fault.code;
+  if (reason == "InvalidClientTokenId" || reason == "InvalidAccessKeyId" || reason == "UnrecognizedClientException") {
+    return "these credentials are not known to AWS: rubato aws whoami shows where they come from";
+  }
+  if (reason == "SignatureDoesNotMatch" || reason == "InvalidSignatureException") {
+    return "the secret key does not belong to this access key: rubato aws whoami shows where they come from";
+  }
+  if (is_one_of(reason, kExpired)) return "get new credentials (aws sso login, or a new session token), and try again";
+  if (reason == "OptInRequired") return "this account must subscribe to that image or service first: see the message";
+  if (const std::string_view quota = quota_name(reason); !quota.empty()) {
+    return fmt::format("ask for more in Service Quotas ('{}'), or use another type, zone or region", quota);
+  }
+  if (reason == "SpotMaxPriceTooLow") return "raise the maximum price, or use on-demand instances";
+  switch (code) {
+    case ErrorCode::kAuth:
+      return fmt::format("add this statement to the policy of the user or role (rubato aws policy has all): {}",
+                         missing_statement(call.service, call.operation));
+    case ErrorCode::kNoCapacity: return "try another zone or instance type, or wait";
+    case ErrorCode::kQuota: return "ask for more in the Service Quotas console";
+    case ErrorCode::kUnavailable: return "AWS asks to slow down or has a problem: try again later";
+    case ErrorCode::kFailed:
+    case ErrorCode::kUsage:
+    case ErrorCode::kConflict:
+    case ErrorCode::kNotFound: return {};
+  }
+  return {};
+}
+
+// What S3 calls a permission is not what it calls the request.
+std::string_view s3_permission(std::string_view operation) {
+  if (operation == "HeadObject") return "GetObject";
+  if (operation == "ListObjectsV2" || operation == "HeadBucket") return "ListBucket";
+  if (operation == "CreateMultipartUpload" || operation == "UploadPart" || operation == "CompleteMultipartUpload" ||
+      operation == "CopyObject" || operation == "UploadPartCopy")
+    return "PutObject";
+  if (operation == "ListParts") return "ListMultipartUploadParts";
+  return operation;
+}
+
+}  // namespace
+
+Fault read_fault(const HttpResponse& response) {
+  Fault fault;
+  for (const char* name : {"x-amzn-requestid", "x-amz-request-id", "x-amzn-request-id"}) {
+    if (fault.request_id.empty()) fault.request_id = cloud::header_of(response, name);
+  }
+  if (response.body.size() <= kFaultBytesMax) {
+    const std::string_view body = trim(response.body);
+    if (body.starts_with('<')) read_xml_fault(response.body, fault);
+    if (body.starts_with('{')) read_json_fault(response.body, fault);
+  }
+  if (const std::string type = cloud::header_of(response, "x-amzn-errortype"); !type.empty()) fault.code = type;
+  // "com.amazonaws.ssm#ParameterNotFound:http://…": the name between.
+  if (const size_t hash = fault.code.rfind('#'); hash != std::string::npos) fault.code.erase(0, hash + 1);
+  if (const size_t colon = fault.code.find(':'); colon != std::string::npos) fault.code.erase(colon);
+  return fault;
+}
+
+Verdict judge_fault(const HttpResponse& response, const Fault& fault, WallTime now) {
+  const std::string_view code = fault.code;
+  if (is_one_of(code, kThrottling) || response.status == 429) return Verdict::kThrottled;
+  if (is_one_of(code, kAlwaysSkewed)) return Verdict::kSkewed;
+  // A refused HEAD has no body that could name a code.
+  const bool unnamed = code.empty() && response.status == 403;
+  if ((unnamed || is_one_of(code, kPerhapsSkewed)) && clock_is_off(response, now)) return Verdict::kSkewed;
+  if (is_one_of(code, kExpired)) return Verdict::kExpired;
+  if (is_one_of(code, kTransient)) return Verdict::kRetry;
+  // InsufficientInstanceCapacity comes with status 500, but is an answer: the caller looks elsewhere.
+  if (is_one_of(code, kNoCapacity)) return Verdict::kDone;
+  if (response.status >= 500 && response.status != 501) return Verdict::kRetry;
+  return Verdict::kDone;
+}
+
+cloud::CloudError make_error(const CallName& call, const Fault& fault, int status) {
+  const ErrorCode code = code_of(fault, status);
+  std::string message = fault.message;
+  if (message.size() > kMessageShownMax) message = message.substr(0, kMessageShownMax) + "…";
+  while (message.ends_with('.')) message.pop_back();
+  const std::string reason = fault.code.empty() ? fmt::format("HTTP status {}", status) : fault.code;
+  std::string what = fmt::format("{} {}: {}", call.service, call.operation, reason);
+  if (!message.empty()) what += ": " + message;
+  std::string where = call.where;
+  if (!fault.request_id.empty()) where += ", request id " + fault.request_id;
+  cloud::CloudError error(code, std::move(what), std::move(where), hint_of(call, fault, code));
+  error.status = status;
+  error.reason = fault.code;
+  error.request_id = fault.request_id;
+  return error;
+}
+
+std::string missing_statement(std::string_view service, std::string_view operation) {
+  const std::string_view permission = service == "s3" ? s3_permission(operation) : operation;
+  return fmt::format(R"({{"Effect": "Allow", "Action": "{}:{}", "Resource": "*"}})", service, permission);
+}
+
+}  // namespace rubato::aws

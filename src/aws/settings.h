@@ -1,0 +1,76 @@
+// What a person has configured for AWS: variables and the files in ~/.aws, read as AWS's own tools read them.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cloud/ini.h"
+#include "cloud/retry.h"
+#include "cloud/url.h"
+#include "world/files.h"
+#include "world/network.h"
+
+namespace rubato::aws {
+
+using Environment = std::map<std::string, std::string>;
+
+// What the caller knows before anything is read.
+struct Settings {
+  Environment env;
+  std::string profile;  // given by name: then credentials in variables do not count
+  std::string region;   // given by name
+};
+
+// A value and where it comes from, for people: "AWS_REGION", "profile 'dev' (/home/ann/.aws/config:3)".
+struct Sourced {
+  std::string text;
+  std::string origin;
+};
+
+// Both files as one: a profile's keys from `credentials` count before those from `config`.
+class Profiles {
+ public:
+  // AWS_CONFIG_FILE and AWS_SHARED_CREDENTIALS_FILE, or ~/.aws. Files that are not there are empty.
+  Profiles(Files& files, const Environment& env);
+
+  bool has(std::string_view profile) const;
+  std::optional<Sourced> find(std::string_view profile, std::string_view key) const;
+  std::string value(std::string_view profile, std::string_view key) const;  // empty: none
+  // Keys of the static credentials, which must come from one file.
+  std::optional<Sourced> find_in_credentials(std::string_view profile, std::string_view key) const;
+  std::optional<Sourced> find_in_config(std::string_view profile, std::string_view key) const;
+  // Of [sso-session NAME] and [services NAME].
+  std::optional<Sourced> find_in_section(std::string_view section, std::string_view key) const;
+  const std::string& config_path() const { return config_.path(); }
+  const std::string& credentials_path() const { return credentials_.path(); }
+
+ private:
+  cloud::IniFile config_, credentials_;
+};
+
+// The value of a variable; empty when it is not set.
+std::string variable(const Environment& env, std::string_view name);
+
+// The user's folder for AWS's files and caches.
+std::string home_of(const Environment& env);
+
+// --profile, AWS_PROFILE, AWS_DEFAULT_PROFILE, else "default".
+Sourced profile_of(const Settings& settings);
+
+// --region, AWS_REGION, AWS_DEFAULT_REGION, the profile's. nullopt: only the instance's metadata may know.
+std::optional<Sourced> region_of(const Settings& settings, const Profiles& profiles, std::string_view profile);
+
+// Where a service is asked when not at AWS itself: AWS_ENDPOINT_URL_EC2, AWS_ENDPOINT_URL, the profile's `services`
+// section, its endpoint_url; in that order. `service` is "ec2". Throws a usage Error for what is no URL.
+std::optional<Sourced> endpoint_of(const Settings& settings, const Profiles& profiles, std::string_view profile,
+                                   std::string_view service);
+
+// AWS_CA_BUNDLE, or the profile's ca_bundle; empty: the system's roots.
+std::string ca_bundle_of(const Settings& settings, const Profiles& profiles, std::string_view profile);
+
+// AWS_MAX_ATTEMPTS, or the profile's max_attempts. Throws a usage Error for what is no number.
+cloud::CallRules call_rules_of(const Settings& settings, const Profiles& profiles, std::string_view profile);
+
+}  // namespace rubato::aws

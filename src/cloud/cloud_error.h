@@ -1,0 +1,19 @@
+// CloudError: an Error that a cloud answered, with the cloud's own code. Whoever must tell one refusal from another
+// looks at `reason`; everybody else catches Error.
+#pragma once
+
+#include "core/error.h"
+
+namespace rubato::cloud {
+
+class CloudError : public Error {
+ public:
+  int status = 0;          // of HTTP; 0: there was no answer
+  std::string reason;      // "InsufficientInstanceCapacity"
+  std::string request_id;  // what the cloud's support asks for
+
+  CloudError(ErrorCode code_in, std::string message_in, std::string where_in, std::string hint_in)
+      : Error(code_in, std::move(message_in), std::move(where_in), std::move(hint_in)) {}
+};
+
+}  // namespace rubato::cloud

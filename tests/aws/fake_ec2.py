@@ -1,0 +1,434 @@
+"""EC2 as far as Rubato uses it: instances with their lives, networks, images, prices. Times are the server's clock."""
+import base64
+import fnmatch
+import hashlib
+import itertools
+import json
+
+from protocols import Refused
+
+ZONES = ("a", "b", "c")
+TYPES = {  # name: (vcpus, memory MiB, gpus, price)
+    "t3.micro": (2, 1024, 0, 0.0104), "m5.large": (2, 8192, 0, 0.096), "c5.4xlarge": (16, 32768, 0, 0.68),
+    "g4dn.xlarge": (4, 16384, 1, 0.526), "p3.2xlarge": (8, 62464, 1, 3.06), "p3.16xlarge": (64, 499712, 8, 24.48),
+}
+GPUS = {"g4dn": ("T4", 16384), "p3": ("V100", 16384)}
+QUOTA_CODE = "VcpuLimitExceeded"
+GONE_AFTER_S = 60  # a terminated instance is listed for a while
+
+
+class Ec2:
+    def __init__(self, world):
+        self.world, self.region = world, world.settings["region"]
+        self.instances, self.tokens, self.tags = {}, {}, {}
+        self.groups, self.keys, self.placements, self.templates = {}, {}, {}, {}
+        self.numbers = itertools.count(1)
+        self.vpc = "vpc-0fake0000000001"
+        self.subnets = {f"subnet-{zone * 8}": self.region + zone for zone in ZONES}
+        self.images = {"ami-0000000000000001": ("fake-ubuntu-22.04", "2024-01-01T00:00:00.000Z"),
+                       "ami-0000000000000002": ("fake-ubuntu-22.04", "2025-01-01T00:00:00.000Z")}
+        self._add_group("default", "default VPC security group", self.vpc)
+
+    # ---- what many calls need ----
+
+    def _id(self, prefix):
+        return f"{prefix}-{next(self.numbers):017x}"
+
+    def _page(self, items, parameters, size_max=1000):
+        """(this page, NextToken or None). A token is the number of the first item, and looks like nothing."""
+        size = min(parameters.get("MaxResults", size_max), self.world.settings["page_max"])
+        start = 0
+        if parameters.get("NextToken"):
+            try:
+                start = int(base64.b64decode(parameters["NextToken"]).decode().removeprefix("from:"))
+            except ValueError:
+                raise Refused("InvalidNextToken", "The token is not one of ours")
+        after = start + size
+        token = base64.b64encode(f"from:{after}".encode()).decode() if after < len(items) else None
+        return items[start:after], token
+
+    def _matches(self, parameters, values_of):
+        for each in parameters.get("Filters", ()):
+            found = values_of(each["Name"])
+            if found is None:
+                raise Refused("InvalidParameterValue", f"The filter '{each['Name']}' is invalid")
+            if not any(fnmatch.fnmatchcase(value, wanted) for value in found for wanted in each["Values"]):
+                return False
+        return True
+
+    def _tag_values(self, resource, name):
+        tags = self.tags.get(resource, {})
+        if name.startswith("tag:"):
+            return [tags[name[4:]]] if name[4:] in tags else []
+        return list(tags) if name == "tag-key" else None
+
+    def _tag_list(self, resource):
+        return [{"Key": key, "Value": value} for key, value in sorted(self.tags.get(resource, {}).items())]
+
+    def _tag_new(self, resource, kind, parameters):
+        for each in parameters.get("TagSpecifications", ()):
+            if each.get("ResourceType") == kind:
+                self.tags.setdefault(resource, {}).update({tag["Key"]: tag["Value"] for tag in each["Tags"]})
+
+    # ---- instances ----
+
+    def _state(self, one):
+        """pending -> running, by the time since it was made; stopping -> stopped, shutting-down -> terminated."""
+        settings, now = self.world.settings, self.world.now()
+        if one["ended"] is not None:
+            return "terminated" if now >= one["ended"] + settings["shutdown_s"] else "shutting-down"
+        if one["stopped"] is not None:
+            return "stopped" if now >= one["stopped"] + settings["shutdown_s"] else "stopping"
+        return "running" if now >= one["begun"] + settings["boot_s"] else "pending"
+
+    def _describe(self, one):
+        state = self._state(one)
+        codes = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
+        out = {"InstanceId": one["id"], "InstanceType": one["type"], "ImageId": one["image"],
+               "State": {"Code": codes[state], "Name": state}, "Placement": {"AvailabilityZone": one["zone"]},
+               "SubnetId": one["subnet"], "VpcId": self.vpc, "LaunchTime": one["begun"],
+               "ClientToken": one["token"] or "", "Tags": self._tag_list(one["id"])}
+        if one["key"]:
+            out["KeyName"] = one["key"]
+        if one["spot"]:
+            out["InstanceLifecycle"] = "spot"
+        if state in ("running", "pending"):
+            out["PrivateIpAddress"] = one["address"]
+        if state == "running":
+            out |= {"PublicIpAddress": one["public"], "PublicDnsName": f"ec2-{one['public'].replace('.', '-')}.fake"}
+        if one["reason"]:
+            out["StateReason"] = {"Code": one["reason"], "Message": one["reason"]}
+        return out
+
+    def _zone_of(self, parameters):
+        subnet = parameters.get("SubnetId") or next(
+            (each["SubnetId"] for each in parameters.get("NetworkInterfaces", ()) if "SubnetId" in each), None)
+        if subnet is not None:
+            if subnet not in self.subnets:
+                raise Refused("InvalidSubnetID.NotFound", f"The subnet ID '{subnet}' does not exist")
+            return subnet, self.subnets[subnet]
+        zone = parameters.get("Placement", {}).get("AvailabilityZone", self.region + ZONES[0])
+        for subnet, where in self.subnets.items():
+            if where == zone:
+                return subnet, zone
+        raise Refused("InvalidParameterValue", f"Invalid availability zone: [{zone}]")
+
+    def RunInstances(self, parameters):
+        token = parameters.get("ClientToken")
+        printed = hashlib.sha256(json.dumps(parameters, sort_keys=True, default=str).encode()).hexdigest()
+        if token in self.tokens:
+            before, ids = self.tokens[token]
+            if before != printed:
+                raise Refused("IdempotentParameterMismatch", "The same client token came with other parameters")
+            return self._reservation(ids)
+        kind = parameters.get("InstanceType", "m1.small")
+        if kind not in TYPES:
+            raise Refused("InvalidParameterValue", f"Invalid value '{kind}' for InstanceType.")
+        if parameters.get("ImageId") not in self.images:
+            raise Refused("InvalidAMIID.NotFound", f"The image id '[{parameters.get('ImageId')}]' does not exist")
+        key = parameters.get("KeyName")
+        if key and key not in self.keys:
+            raise Refused("InvalidKeyPair.NotFound", f"The key pair '{key}' does not exist")
+        subnet, zone = self._zone_of(parameters)
+        count = self._count_in_stock(kind, zone, parameters["MinCount"], parameters["MaxCount"])
+        if parameters.get("DryRun"):
+            raise Refused("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
+        ids = []
+        for _ in range(count):
+            ids.append(self._make(kind, zone, subnet, parameters))
+        if token:
+            self.tokens[token] = (printed, ids)
+        return self._reservation(ids)
+
+    def _count_in_stock(self, kind, zone, least, most):
+        settings = self.world.settings
+        stock = settings["stock"].get(f"{kind}/{zone}", settings["stock"].get(kind))
+        used = sum(each["type"] == kind and each["zone"] == zone and self._state(each) in ("pending", "running")
+                   for each in self.instances.values())
+        if stock is not None and used + least > stock:
+            raise Refused("InsufficientInstanceCapacity", f"We currently do not have sufficient {kind} capacity in the "
+                          f"Availability Zone you requested ({zone}).", 500)
+        cpus = sum(TYPES[each["type"]][0] for each in self.instances.values()
+                   if self._state(each) in ("pending", "running"))
+        if cpus + TYPES[kind][0] * least > settings["vcpus_max"]:
+            raise Refused(QUOTA_CODE, f"You have requested more vCPU capacity than your current vCPU limit of "
+                          f"{settings['vcpus_max']} allows.")
+        return most if stock is None else min(most, stock - used)
+
+    def _make(self, kind, zone, subnet, parameters):
+        number = next(self.numbers)
+        one = {"id": f"i-{number:017x}", "type": kind, "zone": zone, "subnet": subnet, "begun": self.world.now(),
+               "image": parameters["ImageId"], "key": parameters.get("KeyName"), "ended": None, "stopped": None,
+               "token": parameters.get("ClientToken"), "reason": None, "user_data": parameters.get("UserData"),
+               "spot": parameters.get("InstanceMarketOptions", {}).get("MarketType") == "spot",
+               "address": f"10.0.{number // 250 % 250}.{number % 250 + 1}",
+               "public": f"203.0.{number // 250 % 250}.{number % 250 + 1}"}
+        self.instances[one["id"]] = one
+        self._tag_new(one["id"], "instance", parameters)
+        return one["id"]
+
+    def _reservation(self, ids):
+        return {"ReservationId": self._id("r"), "OwnerId": self.world.account,
+                "Instances": [self._describe(self.instances[each]) for each in ids]}
+
+    def _known(self, ids):
+        """What AWS has heard of by now: a new instance is unknown for a moment."""
+        now, late = self.world.now(), self.world.settings["consistency_s"]
+        for each in ids:
+            one = self.instances.get(each)
+            if one is None or now < one["begun"] + late:
+                raise Refused("InvalidInstanceID.NotFound", f"The instance ID '{each}' does not exist")
+        return [self.instances[each] for each in ids]
+
+    def DescribeInstances(self, parameters):
+        now, settings = self.world.now(), self.world.settings
+        if parameters.get("InstanceIds"):
+            if "MaxResults" in parameters:
+                raise Refused("InvalidParameterCombination", "instancesSet cannot be used with maxResults")
+            found = self._known(parameters["InstanceIds"])
+        else:
+            found = [one for one in self.instances.values() if now >= one["begun"] + settings["consistency_s"]]
+        found = [one for one in found if one["ended"] is None or now < one["ended"] + GONE_AFTER_S]
+
+        def values_of(one):
+            def get(name):
+                plain = {"instance-state-name": [self._state(one)], "instance-id": [one["id"]],
+                         "instance-type": [one["type"]], "availability-zone": [one["zone"]],
+                         "client-token": [one["token"] or ""]}
+                return plain.get(name) if name in plain else self._tag_values(one["id"], name)
+            return get
+        found = [one for one in found if self._matches(parameters, values_of(one))]
+        page, token = self._page(found, parameters)
+        return {"Reservations": [self._reservation([one["id"]]) for one in page], "NextToken": token}
+
+    def _change(self, parameters, change):
+        out = []
+        for one in self._known(parameters["InstanceIds"]):
+            before = self._state(one)
+            change(one, before)
+            after = self._state(one)
+            out.append({"InstanceId": one["id"], "PreviousState": {"Name": before}, "CurrentState": {"Name": after}})
+        return out
+
+    def TerminateInstances(self, parameters):
+        def end(one, state):
+            if one["ended"] is None:
+                one["ended"], one["reason"] = self.world.now(), "Client.UserInitiatedShutdown"
+        return {"TerminatingInstances": self._change(parameters, end)}
+
+    def StopInstances(self, parameters):
+        def stop(one, state):
+            if state not in ("running", "stopping", "stopped"):
+                raise Refused("IncorrectInstanceState", f"This instance '{one['id']}' is not in a state from which it "
+                              "can be stopped.")
+            one["stopped"] = one["stopped"] or self.world.now()
+        return {"StoppingInstances": self._change(parameters, stop)}
+
+    def StartInstances(self, parameters):
+        def start(one, state):
+            if state not in ("stopped", "pending", "running"):
+                raise Refused("IncorrectInstanceState", f"The instance '{one['id']}' is not in a state from which it "
+                              "can be started.")
+            if state == "stopped":
+                one["stopped"], one["begun"] = None, self.world.now()
+        return {"StartingInstances": self._change(parameters, start)}
+
+    def GetConsoleOutput(self, parameters):
+        one, = self._known([parameters["InstanceId"]])
+        text = base64.b64encode(f"fake console of {one['id']}\n".encode()).decode()
+        return {"InstanceId": one["id"], "Output": text, "Timestamp": self.world.now()}
+
+    def CreateTags(self, parameters):
+        for resource in parameters["Resources"]:
+            if resource.startswith("i-"):
+                self._known([resource])
+            self.tags.setdefault(resource, {}).update({tag["Key"]: tag["Value"] for tag in parameters["Tags"]})
+        return {}
+
+    def DeleteTags(self, parameters):
+        for resource in parameters["Resources"]:
+            for tag in parameters.get("Tags", ()):
+                self.tags.get(resource, {}).pop(tag["Key"], None)
+        return {}
+
+    # ---- what surrounds them ----
+
+    def DescribeVpcs(self, parameters):
+        found = [{"VpcId": self.vpc, "CidrBlock": "10.0.0.0/16", "IsDefault": True, "State": "available"}]
+        known = {"vpc-id": [self.vpc], "isDefault": ["true"], "is-default": ["true"], "state": ["available"]}
+        return {"Vpcs": [one for one in found if self._matches(parameters, known.get)]}
+
+    def DescribeSubnets(self, parameters):
+        found = []
+        for number, (subnet, zone) in enumerate(self.subnets.items()):
+            known = {"vpc-id": [self.vpc], "availability-zone": [zone], "subnet-id": [subnet], "state": ["available"],
+                     "default-for-az": ["true"]}
+            wanted = parameters.get("SubnetIds") or [subnet]
+            if subnet in wanted and self._matches(parameters, known.get):
+                found.append({"SubnetId": subnet, "VpcId": self.vpc, "AvailabilityZone": zone, "State": "available",
+                              "CidrBlock": f"10.0.{number}.0/24", "AvailableIpAddressCount": 250, "DefaultForAz": True,
+                              "MapPublicIpOnLaunch": True})
+        missing = set(parameters.get("SubnetIds", ())) - set(self.subnets)
+        if missing:
+            raise Refused("InvalidSubnetID.NotFound", f"The subnet ID '{missing.pop()}' does not exist")
+        page, token = self._page(found, parameters)
+        return {"Subnets": page, "NextToken": token}
+
+    def DescribeAvailabilityZones(self, parameters):
+        return {"AvailabilityZones": [{"ZoneName": self.region + zone, "ZoneId": f"fake-az{number}",
+                                       "State": "available", "RegionName": self.region}
+                                      for number, zone in enumerate(ZONES, 1)]}
+
+    def _add_group(self, name, note, vpc):
+        group = self._id("sg")
+        self.groups[group] = {"GroupId": group, "GroupName": name, "Description": note, "VpcId": vpc,
+                              "IpPermissions": []}
+        return group
+
+    def CreateSecurityGroup(self, parameters):
+        vpc = parameters.get("VpcId", self.vpc)
+        if any(each["GroupName"] == parameters["GroupName"] and each["VpcId"] == vpc for each in self.groups.values()):
+            raise Refused("InvalidGroup.Duplicate", f"The security group '{parameters['GroupName']}' already exists")
+        group = self._add_group(parameters["GroupName"], parameters["Description"], vpc)
+        self._tag_new(group, "security-group", parameters)
+        return {"GroupId": group, "Tags": self._tag_list(group)}
+
+    def DescribeSecurityGroups(self, parameters):
+        missing = set(parameters.get("GroupIds", ())) - set(self.groups)
+        if missing:
+            raise Refused("InvalidGroup.NotFound", f"The security group '{missing.pop()}' does not exist")
+        found = []
+        for group, one in self.groups.items():
+            known = {"group-name": [one["GroupName"]], "vpc-id": [one["VpcId"]], "group-id": [group]}
+
+            def values_of(name, known=known, group=group):
+                return known.get(name) if name in known else self._tag_values(group, name)
+            wanted = parameters.get("GroupIds") or [group]
+            if group in wanted and self._matches(parameters, values_of):
+                found.append(one | {"Tags": self._tag_list(group)})
+        page, token = self._page(found, parameters)
+        return {"SecurityGroups": page, "NextToken": token}
+
+    def AuthorizeSecurityGroupIngress(self, parameters):
+        group = self.groups.get(parameters["GroupId"])
+        if group is None:
+            raise Refused("InvalidGroup.NotFound", f"The security group '{parameters['GroupId']}' does not exist")
+        for rule in parameters["IpPermissions"]:
+            if rule in group["IpPermissions"]:
+                raise Refused("InvalidPermission.Duplicate", "the specified rule already exists")
+            if any(each.get("CidrIp") == "0.0.0.0/0" for each in rule.get("IpRanges", ())):
+                self.world.note("open to the whole world")
+            group["IpPermissions"].append(rule)
+        return {"Return": True}
+
+    def DeleteSecurityGroup(self, parameters):
+        if self.groups.pop(parameters["GroupId"], None) is None:
+            raise Refused("InvalidGroup.NotFound", f"The security group '{parameters['GroupId']}' does not exist")
+        return {}
+
+    def ImportKeyPair(self, parameters):
+        name = parameters["KeyName"]
+        if name in self.keys:
+            raise Refused("InvalidKeyPair.Duplicate", f"The keypair '{name}' already exists.")
+        if not parameters["PublicKeyMaterial"].startswith((b"ssh-", b"ecdsa-")):
+            raise Refused("InvalidKey.Format", "Key is not in valid OpenSSH public key format")
+        key = {"KeyName": name, "KeyPairId": self._id("key"),
+               "KeyFingerprint": hashlib.md5(parameters["PublicKeyMaterial"]).hexdigest()}
+        self.keys[name] = key
+        self._tag_new(key["KeyPairId"], "key-pair", parameters)
+        return key | {"Tags": self._tag_list(key["KeyPairId"])}
+
+    def DescribeKeyPairs(self, parameters):
+        found = []
+        for name, key in self.keys.items():
+            def values_of(asked, key=key, name=name):
+                return [name] if asked == "key-name" else self._tag_values(key["KeyPairId"], asked)
+            if self._matches(parameters, values_of):
+                found.append(key | {"Tags": self._tag_list(key["KeyPairId"])})
+        return {"KeyPairs": found}
+
+    def DeleteKeyPair(self, parameters):
+        self.keys.pop(parameters["KeyName"], None)
+        return {}
+
+    def CreatePlacementGroup(self, parameters):
+        name = parameters["GroupName"]
+        if name in self.placements:
+            raise Refused("InvalidPlacementGroup.Duplicate", f"The placement group '{name}' already exists.")
+        self.placements[name] = {"GroupName": name, "Strategy": parameters["Strategy"], "State": "available",
+                                 "GroupId": self._id("pg")}
+        return {"PlacementGroup": self.placements[name]}
+
+    def DescribePlacementGroups(self, parameters):
+        return {"PlacementGroups": [one for name, one in self.placements.items()
+                                    if self._matches(parameters, {"group-name": [name]}.get)]}
+
+    def DeletePlacementGroup(self, parameters):
+        if self.placements.pop(parameters["GroupName"], None) is None:
+            raise Refused("InvalidPlacementGroup.Unknown", f"no placement group '{parameters['GroupName']}'")
+        return {}
+
+    def CreateLaunchTemplate(self, parameters):
+        name = parameters["LaunchTemplateName"]
+        if any(each["LaunchTemplateName"] == name for each in self.templates.values()):
+            raise Refused("InvalidLaunchTemplateName.AlreadyExistsException", "Launch template name already in use.")
+        template = {"LaunchTemplateId": self._id("lt"), "LaunchTemplateName": name, "LatestVersionNumber": 1,
+                    "DefaultVersionNumber": 1, "CreateTime": self.world.now()}
+        self.templates[template["LaunchTemplateId"]] = template
+        return {"LaunchTemplate": template}
+
+    def DescribeLaunchTemplates(self, parameters):
+        wanted = parameters.get("LaunchTemplateNames")
+        return {"LaunchTemplates": [each for each in self.templates.values()
+                                    if not wanted or each["LaunchTemplateName"] in wanted]}
+
+    def DeleteLaunchTemplate(self, parameters):
+        found = self.templates.pop(parameters.get("LaunchTemplateId"), None)
+        if found is None:
+            raise Refused("InvalidLaunchTemplateId.NotFound", "The specified launch template does not exist.")
+        return {"LaunchTemplate": found}
+
+    def DescribeImages(self, parameters):
+        found = []
+        for image, (name, made) in self.images.items():
+            known = {"name": [name], "state": ["available"], "architecture": ["x86_64"]}
+            wanted = parameters.get("ImageIds") or [image]
+            if image in wanted and self._matches(parameters, known.get):
+                found.append({"ImageId": image, "Name": name, "CreationDate": made, "State": "available",
+                              "RootDeviceName": "/dev/sda1", "Architecture": "x86_64", "OwnerId": self.world.account})
+        missing = set(parameters.get("ImageIds", ())) - set(self.images)
+        if missing:
+            raise Refused("InvalidAMIID.NotFound", f"The image id '[{missing.pop()}]' does not exist")
+        return {"Images": found}
+
+    def CreateImage(self, parameters):
+        self._known([parameters["InstanceId"]])
+        image = self._id("ami")
+        self.images[image] = (parameters["Name"], "2026-01-01T00:00:00.000Z")
+        return {"ImageId": image}
+
+    def DescribeInstanceTypes(self, parameters):
+        unknown = set(parameters.get("InstanceTypes", ())) - set(TYPES)
+        if unknown:
+            raise Refused("InvalidInstanceType", f"The following supplied instance types do not exist: {unknown}")
+        found = []
+        for name in parameters.get("InstanceTypes") or TYPES:
+            cpus, memory, gpus, _ = TYPES[name]
+            one = {"InstanceType": name, "VCpuInfo": {"DefaultVCpus": cpus}, "MemoryInfo": {"SizeInMiB": memory},
+                   "SupportedUsageClasses": ["on-demand", "spot"],
+                   "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]}}
+            if gpus:
+                kind, room = GPUS[name.partition(".")[0]]
+                one["GpuInfo"] = {"Gpus": [{"Name": kind, "Manufacturer": "NVIDIA", "Count": gpus,
+                                            "MemoryInfo": {"SizeInMiB": room}}], "TotalGpuMemoryInMiB": room * gpus}
+            found.append(one)
+        page, token = self._page(found, parameters, 100)
+        return {"InstanceTypes": page, "NextToken": token}
+
+    def DescribeSpotPriceHistory(self, parameters):
+        asked = self.world.now() - 3600
+        found = [{"InstanceType": name, "AvailabilityZone": self.region + zone, "ProductDescription": "Linux/UNIX",
+                  "SpotPrice": f"{TYPES[name][3] * (0.3 + 0.1 * number):.6f}", "Timestamp": asked}
+                 for name in parameters.get("InstanceTypes") or TYPES for number, zone in enumerate(ZONES)]
+        page, token = self._page(found, parameters)
+        return {"SpotPriceHistory": page, "NextToken": token or ""}

@@ -1,0 +1,43 @@
+"""An instance's metadata service (IMDSv2): tokens, role credentials, region, spot notices."""
+import json
+import secrets
+import time
+
+from protocols import iso
+
+
+class Imds:
+    def __init__(self, world):
+        self.world, self.tokens = world, {}
+
+    def answer(self, method, path, headers):
+        """(status, text)"""
+        if path == "/latest/api/token":
+            if method != "PUT":
+                return 405, ""
+            ttl = headers.get("x-aws-ec2-metadata-token-ttl-seconds", "")
+            if not ttl.isdigit() or not 1 <= int(ttl) <= 21600 or headers.get("x-forwarded-for"):
+                return 400, ""
+            token = secrets.token_urlsafe(24)
+            self.tokens[token] = time.time() + int(ttl)
+            return 200, token
+        if self.tokens.get(headers.get("x-aws-ec2-metadata-token"), 0) < time.time():
+            return 401, ""  # also without a token: version 1 is switched off
+        found = self.documents().get(path)
+        return (200, found) if found is not None else (404, "")
+
+    def documents(self):
+        settings, role = self.world.settings, self.world.settings["instance_role"]
+        out = {"/latest/meta-data/placement/region": settings["region"],
+               "/latest/meta-data/instance-id": "i-0fake",
+               "/latest/meta-data/iam/security-credentials/": role}
+        if role:
+            key, secret, token = self.world.instance_credentials
+            out[f"/latest/meta-data/iam/security-credentials/{role}"] = json.dumps(
+                {"Code": "Success", "Type": "AWS-HMAC", "AccessKeyId": key, "SecretAccessKey": secret, "Token": token,
+                 "Expiration": iso(self.world.now() + settings["session_s"])})
+        if settings["spot_notice"]:
+            out["/latest/meta-data/spot/instance-action"] = json.dumps(settings["spot_notice"])
+        if settings["rebalance_notice"]:
+            out["/latest/meta-data/events/recommendations/rebalance"] = json.dumps(settings["rebalance_notice"])
+        return out
