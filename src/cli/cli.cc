@@ -12,6 +12,7 @@
 #include "build_stamp.h"
 #include "cli/allocate_command.h"
 #include "cli/api_client.h"
+#include "cli/aws_command.h"
 #include "cli/cluster_commands.h"
 #include "cli/cluster_tools.h"
 #include "cli/commands.h"
@@ -189,6 +190,9 @@ Body body_of(const Command& command) {
       {&simulate_table(), simulate_command},
       {&plan_table(), plan_command},
       {&allocate_table(), allocate_command},
+      {&cp_table(), cp_command},
+      {&aws_whoami_table(), aws_whoami_command},
+      {&aws_policy_table(), aws_policy_command},
       {&config_check_table(), config_check_command},
       {&config_show_table(), config_show_command},
       {&config_explain_table(), config_explain_command},

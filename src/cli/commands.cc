@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/allocate_command.h"
+#include "cli/aws_command.h"
 #include "cli/common_flags.h"
 
 namespace rubato::cli {
@@ -72,8 +73,8 @@ const Command& help_table() {
                      .help = "the command to explain",
                      .choices = "up submit jobs job logs stop rerun fetch status clusters top why "
                                 "events replay request audit exec attach rsync-up rsync-down "
-                                "get-head-ip get-worker-ips monitor down plan allocate run config simulate doctor "
-                                "version completion",
+                                "get-head-ip get-worker-ips monitor down plan allocate run config cp aws "
+                                "simulate doctor version completion",
                      .at_most = 2}};
   return table;
 }
@@ -122,6 +123,9 @@ const std::vector<const Command*>& all_commands() {
                                                     &config_explain_table(),
                                                     &config_migrate_table(),
                                                     &config_schema_table(),
+                                                    &cp_table(),
+                                                    &aws_whoami_table(),
+                                                    &aws_policy_table(),
                                                     &simulate_table(),
                                                     &doctor_table(),
                                                     &version_table(),
