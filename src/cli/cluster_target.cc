@@ -218,7 +218,9 @@ std::optional<provider::ContainerSpec> container_asked(const ParsedCommand& pars
   if (where == "host" || !target.text) return std::nullopt;
   const ClusterFile& file = target.text->file;
   const bool head = worker_type.empty();
-  auto container = node_recipe_of(file, head ? file.head_type : worker_type, head).container;
+  const std::string& type = head ? file.head_type : worker_type;
+  std::optional<ContainerSpec> container;
+  if (file.types.contains(type)) container = node_recipe_of(file, type, head).container;
   if (!container && where == "docker") {
     throw Error(ErrorCode::kUsage, "--run-env docker: the cluster file has no docker section", target.text->path,
                 "drop the flag, or add docker with an image");

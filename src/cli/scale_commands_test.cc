@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/commands.h"
+#include "cli/document.h"
 #include "cli/render_scale.h"
 #include "cli/testing.h"
 #include "core/timestamp.h"
@@ -44,7 +45,7 @@ TEST(RenderScale, AnAuditEndsWithTheSum) {
     "market": "on-demand", "price_per_hour": 0.5, "age_s": 3600, "cost": 0.5, "exists": true}], "leaked": ["small-9"],
     "complete": true, "strays_removed": 2, "gone": [{"type": "small", "nodes": 3, "hours": 1.5, "cost": 0.75}],
     "cost_per_hour": 0.5, "cost_so_far": 1.25})");
-  EXPECT_EQ(audit_text(audit, {}),
+  EXPECT_EQ(audit_text(read_document<api::Audit>(audit), {}),
             "NODE     TYPE   PHASE  MARKET     ZONE  AGE    PRICE    COST\n"
             "small-1  small  up     on-demand  -     1h00m  $0.50/h  $0.50\n\n"
             "GONE   NODES  HOURS  COST\nsmall  3      1.50   $0.75\n\n"
@@ -54,11 +55,11 @@ TEST(RenderScale, AnAuditEndsWithTheSum) {
 }
 
 TEST(RenderScale, AQuietClusterHasNothingToSay) {
-  EXPECT_EQ(autoscaler_text(json::object(), {}), "");
+  EXPECT_EQ(autoscaler_text({}, {}), "");
   const json busy = json::parse(R"({"demand": ["4 workers of 1 CPU for 1 job"], "launching": {"small": 2},
     "held": {"against": [{"text": "max_workers is 4", "where": "c.yaml:3:1"}]},
     "cost_per_hour": 0, "cost_so_far": 0})");
-  EXPECT_EQ(autoscaler_text(busy, {}),
+  EXPECT_EQ(autoscaler_text(read_document<api::Autoscaler>(busy), {}),
             "Autoscaler\n  demand         4 workers of 1 CPU for 1 job\n  launching      2 small\n"
             "  not launching  max_workers is 4  (c.yaml:3:1)\n");
 }
@@ -67,7 +68,7 @@ TEST(RenderScale, ADecisionNamesReasonsAndWhatElseThereWas) {
   const json decision = json::parse(R"({"kind": "launch", "subject": "node small-1", "offset": 7,
     "time": "2026-11-15T03:59:00Z", "text": "node small-1 requested", "wanted": "room for 1 waiting bundle",
     "against": [], "others": [{"text": "gpu: dearer"}], "changes": [{"text": "the price"}]})");
-  EXPECT_EQ(decision_text(decision, {.now = *parse_time("2026-11-15T04:00:00Z")}),
+  EXPECT_EQ(decision_text(read_document<api::ScaleDecision>(decision), {.now = *parse_time("2026-11-15T04:00:00Z")}),
             "node small-1: launch\n  wanted: room for 1 waiting bundle\n\nWhat else there was\n  - gpu: dearer\n"
             "\nWhat would change it\n  - the price\n\nnode small-1 requested (decided 1m00s ago, journal offset 7)\n");
 }

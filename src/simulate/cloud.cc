@@ -260,7 +260,7 @@ Task<provider::LaunchErrors> CloudProvider::launch(std::vector<provider::NodeOrd
   provider::LaunchErrors errors;
   for (const provider::NodeOrder& order : orders) {
     try {
-      cloud_.launch(order);
+      cloud_.launch(order).asked_for = true;
     } catch (const Error& error) {
       errors.emplace(order.node, error);
     }
@@ -269,8 +269,9 @@ Task<provider::LaunchErrors> CloudProvider::launch(std::vector<provider::NodeOrd
 }
 
 Task<void> CloudProvider::create(provider::NodeOrder order) {
-  // One that was launched with others needs no call of its own.
-  if (!cloud_.find(order.node)) {
+  if (Instance* known = cloud_.find(order.node); known && known->asked_for) {
+    known->asked_for = false;
+  } else {
     co_await Sleep(clock_.loop(), clock_.now() + cloud_.call_time());
     cloud_.check_call();
     cloud_.launch(order);

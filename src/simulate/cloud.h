@@ -36,8 +36,9 @@ struct Instance {
   bool hurt = false;  // something was done to it: nobody is surprised when it is given up
   int machine = 0;
   sim::SimProgram* agent = nullptr;
-  std::string runtime;    // what was put on it last
-  bool starting = false;  // its agent will run in a moment
+  std::string runtime;     // what was put on it last
+  bool starting = false;   // its agent will run in a moment
+  bool asked_for = false;  // with others, in one call: it needs none of its own
 };
 
 class Cloud {

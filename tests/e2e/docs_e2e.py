@@ -146,6 +146,9 @@ class Docs(harness.Case):
     def test_page_autoscaler(self):
         self.run_page("docs/autoscaler.md")
 
+    def test_page_aws(self):
+        self.run_page("docs/aws.md")
+
     def test_page_clusters(self):
         self.run_page("docs/clusters.md")
 
