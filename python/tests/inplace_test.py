@@ -265,6 +265,7 @@ class RandomSchedules(InPlaceCase):
 
     def strike(self, agent, draw, stopped):
         kind = draw.choice(("grow", "grow", "shrink", "kill", "kill", "stop", "swap"))
+        agent.tend()  # whoever was killed before is no member any more
         members = list(agent.members)
         victim = draw.choice(members)
         others = [name for name in members if name != victim]
@@ -278,7 +279,8 @@ class RandomSchedules(InPlaceCase):
             draw.shuffle(others)
             agent.publish(others)
         elif kind == "kill" and others:
-            agent.workers[victim].send_signal(signal.SIGKILL)
+            agent.workers[victim].kill()
+            agents.wait_until(lambda: agent.workers[victim].poll() is not None, "the end of a killed worker")
             if draw.random() < 0.5:
                 agent.publish(others, lost=[victim])  # before the survivors have noticed
         elif kind == "stop" and others:
