@@ -21,7 +21,9 @@ def elastic(model, optimizer, lr_scheduler=None, mp_scaler=None, scaling_rule=No
 
     own_group = not dist.is_initialized()
     if own_group:
-        init_process_group(backend)
+        first = next(model.parameters(), None)
+        on_cpu = first is not None and first.device.type == "cpu"  # NCCL knows no other device than a GPU
+        init_process_group(backend or ("gloo" if on_cpu else None))
     own_group = own_group and group.current() is None  # one that an agent plans goes with the process
     try:
         yield Job(AdaptiveDataParallel(model, optimizer, lr_scheduler, mp_scaler, scaling_rule, **ddp_options))

@@ -266,7 +266,8 @@ class Loop:
             self._commit(not self.dropped)
             # The script left the loop with `break`: it has ended.
         finally:
-            Loop.current = None
+            if Loop.current is self:  # a loop that was dropped long ago may be collected while another one runs
+                Loop.current = None
         # Not reached by an exit in the middle: what was saved then must stay in the middle.
         self.state.cursor = 0
         self.state.exhausted = False
