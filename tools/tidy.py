@@ -31,8 +31,8 @@ LAYERS = {
     "api": {"core", "model"},
     "clouds": _SHELL | {"provider"},  # one folder each: what it is, and how its machines are made
     "archive": {"core", "world"},
-    "cloud": {"core", "world"},
-    "aws": {"core", "world", "cloud"},
+    "rest": {"core", "world"},
+    "aws": {"core", "world", "rest"},
     "elastic": {"core", "model"},
     "cluster": {"core", "model", "elastic"},
     "policy": _DECISIONS,
@@ -45,7 +45,7 @@ LAYERS = {
     "sim": {"core", "world"},
     # Whole clusters in virtual time: drives every shell on sim's World.
     "simulate": _SHELL | {"provider", "agent", "node", "head", "sim", "api"},
-    "cli": _SHELL | {"api", "aws", "cloud", "provider", "agent", "node", "head", "os", "sim", "simulate"},
+    "cli": _SHELL | {"api", "aws", "rest", "provider", "agent", "node", "head", "os", "sim", "simulate"},
 }
 PURE_LAYERS = {"api", "model", "elastic", "cluster", "policy", "reconcile"}
 TEST_EXTRA = {"os", "sim"}  # tests may use either world

@@ -12,21 +12,21 @@ namespace {
 
 constexpr size_t kGroupPagesMax = 1000;
 
-int whole_at(const cloud::XmlNode& node, std::string_view path) {
+int whole_at(const rest::XmlNode& node, std::string_view path) {
   int out = 0;
   const std::string_view text = node.text_at(path);
   std::from_chars(text.data(), text.data() + text.size(), out);
   return out;
 }
 
-ScalingGroup group_from(const cloud::XmlNode& node) {
+ScalingGroup group_from(const rest::XmlNode& node) {
   ScalingGroup out;
   out.name = node.text_at("AutoScalingGroupName");
   out.status = node.text_at("Status");
   out.min = whole_at(node, "MinSize");
   out.max = whole_at(node, "MaxSize");
   out.desired = whole_at(node, "DesiredCapacity");
-  for (const cloud::XmlNode* one : node.list("Instances", "member")) {
+  for (const rest::XmlNode* one : node.list("Instances", "member")) {
     ScalingGroup::Member member;
     member.id = one->text_at("InstanceId");
     member.zone = one->text_at("AvailabilityZone");
@@ -34,7 +34,7 @@ ScalingGroup group_from(const cloud::XmlNode& node) {
     member.health = one->text_at("HealthStatus");
     out.members.push_back(std::move(member));
   }
-  for (const cloud::XmlNode* one : node.list("Tags", "member")) {
+  for (const rest::XmlNode* one : node.list("Tags", "member")) {
     out.tags.emplace_back(one->text_at("Key"), one->text_at("Value"));
   }
   return out;
@@ -49,8 +49,8 @@ Task<std::vector<ScalingGroup>> describe_scaling_groups(Client& client, std::vec
     Params params;
     add_list(params, "AutoScalingGroupNames.member", names);
     add(params, "NextToken", token);
-    const cloud::XmlNode root = co_await client.query(kAutoScaling, "DescribeAutoScalingGroups", std::move(params));
-    for (const cloud::XmlNode* one : root.list("DescribeAutoScalingGroupsResult/AutoScalingGroups", "member")) {
+    const rest::XmlNode root = co_await client.query(kAutoScaling, "DescribeAutoScalingGroups", std::move(params));
+    for (const rest::XmlNode* one : root.list("DescribeAutoScalingGroupsResult/AutoScalingGroups", "member")) {
       out.push_back(group_from(*one));
     }
     token = root.text_at("DescribeAutoScalingGroupsResult/NextToken");

@@ -23,9 +23,9 @@ std::string default_host(const Service& service, std::string_view region) {
 }
 
 // One call: signs each try as of its time, with the credentials of that time.
-class SignedExchange final : public cloud::Exchange {
+class SignedExchange final : public rest::Exchange {
  public:
-  SignedExchange(Client& client, const Service& service, const RestCall& call, const cloud::Url& url)
+  SignedExchange(Client& client, const Service& service, const RestCall& call, const rest::Url& url)
       : client_(client),
         service_(service),
         call_(call),
@@ -39,7 +39,7 @@ class SignedExchange final : public cloud::Exchange {
     HttpRequest request;
     request.method = call_.method;
     request.target = wire_path(path());
-    if (!call_.query.empty()) request.target += "?" + cloud::encode_query(call_.query);
+    if (!call_.query.empty()) request.target += "?" + rest::encode_query(call_.query);
     request.headers = call_.headers;
     request.headers["host"] = url_.host();
     request.body = call_.read_body ? call_.read_body() : call_.body;
@@ -48,9 +48,9 @@ class SignedExchange final : public cloud::Exchange {
     co_return request;
   }
 
-  cloud::Verdict judge(const HttpResponse& response) override {
+  rest::Verdict judge(const HttpResponse& response) override {
     const bool failed = response.status >= 400 || (call_.fails_with_200 && is_error_document(response.body));
-    if (!failed) return cloud::Verdict::kDone;
+    if (!failed) return rest::Verdict::kDone;
     return judge_fault(response, read_fault(response), signed_at_);
   }
 
@@ -60,14 +60,14 @@ class SignedExchange final : public cloud::Exchange {
     return response.status >= 400 || (call_.fails_with_200 && is_error_document(response.body));
   }
   std::string path() const {
-    std::string base = cloud::percent_decode(url_.path);
+    std::string base = rest::percent_decode(url_.path);
     while (base.ends_with('/')) base.pop_back();
     return base + call_.path;
   }
 
  private:
   static bool is_error_document(const std::string& body) {
-    const cloud::XmlResult parsed = cloud::parse_xml(body);
+    const rest::XmlResult parsed = rest::parse_xml(body);
     return parsed.problem.empty() && parsed.root.name == "Error";
   }
 
@@ -88,7 +88,7 @@ class SignedExchange final : public cloud::Exchange {
   Client& client_;
   const Service& service_;
   const RestCall& call_;
-  const cloud::Url& url_;
+  const rest::Url& url_;
   const SigningScope scope_;
   const std::string hash_;
   WallTime signed_at_{};
@@ -102,9 +102,9 @@ bool Client::has_own_endpoint(const Service& service) const {
   return config_.endpoints.contains(std::string(service.name));
 }
 
-cloud::Caller& Client::caller(const Service& service) {
+rest::Caller& Client::caller(const Service& service) {
   auto& caller = callers_[std::string(service.name)];
-  if (!caller) caller = std::make_unique<cloud::Caller>(world_, config_.rules);
+  if (!caller) caller = std::make_unique<rest::Caller>(world_, config_.rules);
   return *caller;
 }
 
@@ -116,26 +116,26 @@ SigningScope Client::scope_of(const Service& service) const {
   return scope;
 }
 
-cloud::Url Client::url_of(const Service& service, const RestCall& call) const {
+rest::Url Client::url_of(const Service& service, const RestCall& call) const {
   const auto own = config_.endpoints.find(std::string(service.name));
-  if (own != config_.endpoints.end()) return cloud::parse_url(own->second.text, own->second.origin);
-  cloud::Url url;
+  if (own != config_.endpoints.end()) return rest::parse_url(own->second.text, own->second.origin);
+  rest::Url url;
   url.endpoint.host = (call.host_prefix.empty() ? "" : call.host_prefix + ".") + default_host(service, region());
   url.endpoint.port = 443;
   return url;
 }
 
 Task<HttpResponse> Client::rest(Service service, RestCall call, int foreseen) {
-  const cloud::Url url = url_of(service, call);
+  const rest::Url url = url_of(service, call);
   SignedExchange exchange(*this, service, call, url);
-  cloud::Target target;
+  rest::Target target;
   target.endpoint = url.endpoint;
   target.tls.use_tls = url.https;
   target.tls.ca = config_.ca_bundle;
   HttpResponse response = co_await caller(service).call(std::move(target), exchange, call.timeout);
   if (exchange.refused(response) && response.status != foreseen) {
     CallName name{std::string(service.prefix), call.operation, url.host()};
-    cloud::CloudError error = make_error(name, read_fault(response), response.status);
+    rest::CloudError error = make_error(name, read_fault(response), response.status);
     // S3 tells where a bucket really is.
     const auto bucket_region = response.headers.find("x-amz-bucket-region");
     if (bucket_region != response.headers.end() && bucket_region->second != region()) {
@@ -146,15 +146,15 @@ Task<HttpResponse> Client::rest(Service service, RestCall call, int foreseen) {
   co_return response;
 }
 
-Task<cloud::XmlNode> Client::query(Service service, std::string action, Params params) {
+Task<rest::XmlNode> Client::query(Service service, std::string action, Params params) {
   RestCall call;
   call.operation = action;
   call.method = "POST";
   call.headers["content-type"] = "application/x-www-form-urlencoded; charset=utf-8";
   params.insert(params.begin(), {{"Action", action}, {"Version", std::string(service.version)}});
-  call.body = cloud::encode_query(params);
+  call.body = rest::encode_query(params);
   const HttpResponse response = co_await rest(service, std::move(call));
-  cloud::XmlResult parsed = cloud::parse_xml(response.body);
+  rest::XmlResult parsed = rest::parse_xml(response.body);
   if (!parsed.problem.empty()) {
     throw Error(ErrorCode::kUnavailable,
                 fmt::format("{} {}: the answer is not XML: {}", service.prefix, action, parsed.problem),
@@ -175,7 +175,7 @@ Task<nlohmann::json> Client::json(Service service, std::string operation, std::s
 }
 
 Task<std::string> Client::presign(Service service, RestCall call, Duration valid_for) {
-  const cloud::Url url = url_of(service, call);
+  const rest::Url url = url_of(service, call);
   const WallTime now = caller(service).cloud_now();
   const FoundCredentials found = co_await credentials_->get(now);
   const SignedExchange exchange(*this, service, call, url);
@@ -184,10 +184,10 @@ Task<std::string> Client::presign(Service service, RestCall call, Duration valid
   parts.path = exchange.path();
   parts.query = call.query;
   parts.headers.emplace_back("host", url.host());
-  const cloud::Query query =
+  const rest::Query query =
       signers_[std::string(service.name)].presign(parts, scope_of(service), found.credentials, now, valid_for);
   co_return fmt::format("{}://{}{}?{}", url.https ? "https" : "http", url.host(), wire_path(parts.path),
-                        cloud::encode_query(query));
+                        rest::encode_query(query));
 }
 
 nlohmann::json read_json(const std::string& body, std::string_view what) {

@@ -12,8 +12,8 @@
 #include "aws/credential_source.h"
 #include "aws/fault.h"
 #include "aws/settings.h"
-#include "cloud/caller.h"
-#include "cloud/xml.h"
+#include "rest/caller.h"
+#include "rest/xml.h"
 
 namespace rubato::aws {
 
@@ -34,14 +34,14 @@ inline constexpr Service kS3{"s3", "s3", "", ""};
 inline constexpr Service kSso{"sso", "portal.sso", "", ""};
 
 // Names and values of a query request, flattened: {"InstanceId.1", "i-1"}.
-using Params = cloud::Query;
+using Params = rest::Query;
 
 // A request as REST services take it.
 struct RestCall {
   std::string operation;  // for errors: "PutObject"
   std::string method = "GET";
   std::string path = "/";  // as meant, not encoded
-  cloud::Query query;
+  rest::Query query;
   std::map<std::string, std::string> headers;
   std::string body;
   std::function<std::string()> read_body;  // instead of `body`: called for each try, so that it waits in no memory
@@ -54,7 +54,7 @@ struct RestCall {
 struct ClientConfig {
   Sourced region;
   std::string ca_bundle;
-  cloud::CallRules rules;
+  rest::CallRules rules;
   std::map<std::string, Sourced> endpoints;    // by Service::name, where they are not AWS's own
 };
 
@@ -72,7 +72,7 @@ class Client {
   ~Client();
 
   // The answer's root element. Throws CloudError for a refusal.
-  Task<cloud::XmlNode> query(Service service, std::string action, Params params);
+  Task<rest::XmlNode> query(Service service, std::string action, Params params);
   // SSM's protocol: a JSON document each way.
   Task<nlohmann::json> json(Service service, std::string operation, std::string body);
   // Any answer below 400 is returned; others throw CloudError, unless `foreseen` is their status.
@@ -85,17 +85,17 @@ class Client {
   const ClientConfig& config() const { return config_; }
   CredentialSource& credentials() { return *credentials_; }
   bool has_own_endpoint(const Service& service) const;
-  cloud::Caller& caller(const Service& service);
+  rest::Caller& caller(const Service& service);
 
  private:
   friend class SignedExchange;
-  cloud::Url url_of(const Service& service, const RestCall& call) const;
+  rest::Url url_of(const Service& service, const RestCall& call) const;
   SigningScope scope_of(const Service& service) const;
 
   World& world_;
   const ClientConfig config_;
   std::shared_ptr<CredentialSource> credentials_;
-  std::map<std::string, std::unique_ptr<cloud::Caller>, std::less<>> callers_;
+  std::map<std::string, std::unique_ptr<rest::Caller>, std::less<>> callers_;
   std::map<std::string, Signer, std::less<>> signers_;
 };
 

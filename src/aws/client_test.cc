@@ -7,16 +7,16 @@
 #include "aws/ec2.h"
 #include "aws/s3_transfer.h"
 #include "aws/s3_verify.h"
-#include "cloud/base64.h"
-#include "cloud/cloud_testing.h"
-#include "cloud/hmac.h"
+#include "rest/base64.h"
+#include "rest/rest_testing.h"
+#include "rest/hmac.h"
 #include "core/text.h"
 
 namespace rubato::aws {
 namespace {
 
-using cloud::http_answer;
-using cloud::SentRequest;
+using rest::http_answer;
+using rest::SentRequest;
 
 // A client with fixed keys in front of a network that the test answers.
 class ClientTest : public ::testing::Test {
@@ -45,7 +45,7 @@ class ClientTest : public ::testing::Test {
         [](Client& client) { return describe_instances(client, std::vector<std::string>(), std::vector<Filter>()); });
   }
 
-  cloud::ScriptedWorld scripted;
+  rest::ScriptedWorld scripted;
 };
 
 std::string ec2_fault(const std::string& code) {
@@ -86,7 +86,7 @@ TEST_F(ClientTest, RefusalsAreTypedWithRequestIdAndFix) {
     try {
       describe();
       ADD_FAILURE() << code;
-    } catch (const cloud::CloudError& error) {
+    } catch (const rest::CloudError& error) {
       EXPECT_EQ(error.code, kind) << code;
       EXPECT_EQ(error.reason, code);
       EXPECT_EQ(error.request_id, "req-1");
@@ -190,7 +190,7 @@ TEST(PartPlan, KeepsWithinS3sPartsAndOurMemory) {
   EXPECT_THROW(plan_parts(uint64_t{400} << 30, rules), Error);
 }
 
-std::string sha_base64(std::string_view text) { return cloud::base64(cloud::digest_bytes(sha256_hex(text))); }
+std::string sha_base64(std::string_view text) { return rest::base64(rest::digest_bytes(sha256_hex(text))); }
 
 TEST(S3Verifier, ChecksWholesAndPartsByWhatS3Keeps) {
   const auto check = [](S3Object object, uint64_t part_size, std::string_view bytes) {
@@ -204,7 +204,7 @@ TEST(S3Verifier, ChecksWholesAndPartsByWhatS3Keeps) {
   EXPECT_EQ(check(whole, 0, "hello"), "SHA-256 right");
   EXPECT_EQ(check(whole, 0, "hellO"), "SHA-256 wrong");
   parts.checksum_sha256 =
-      sha_base64(cloud::digest_bytes(sha256_hex("hel")) + cloud::digest_bytes(sha256_hex("lo"))) + "-2";
+      sha_base64(rest::digest_bytes(sha256_hex("hel")) + rest::digest_bytes(sha256_hex("lo"))) + "-2";
   EXPECT_EQ(check(parts, 3, "hello"), "SHA-256 right");
   EXPECT_EQ(check(parts, 3, "hallo"), "SHA-256 wrong");
   EXPECT_EQ(check(parts, 0, "hello"), "length right") << "the size of the parts is not known";

@@ -43,8 +43,8 @@ std::optional<Credentials> temporary_from(const nlohmann::json& document) {
   return out;
 }
 
-Credentials from_sts(const cloud::XmlNode& root, std::string_view action) {
-  const cloud::XmlNode* const given = root.at(fmt::format("{}Result/Credentials", action));
+Credentials from_sts(const rest::XmlNode& root, std::string_view action) {
+  const rest::XmlNode* const given = root.at(fmt::format("{}Result/Credentials", action));
   if (given == nullptr) throw Error(ErrorCode::kUnavailable, fmt::format("sts {}: no credentials came", action));
   Credentials out;
   out.access_key = given->text_at("AccessKeyId");
@@ -66,7 +66,7 @@ Error profile_error(const std::string& profile, const std::string& why, std::str
 }
 
 // Where a full URI may lead: the request carries a secret.
-bool is_allowed_container_host(const cloud::Url& url) {
+bool is_allowed_container_host(const rest::Url& url) {
   const std::string& host = url.endpoint.host;
   return url.https || host == "localhost" || host.starts_with("127.") || host == "::1" || host == "169.254.170.2" ||
          host == "169.254.170.23" || host == "fd00:ec2::23";
@@ -220,7 +220,7 @@ Task<CredentialChain::Maybe> CredentialChain::from_role(std::string profile, std
   if (!external.empty()) params.emplace_back("ExternalId", external);
   const std::string duration = profiles_->value(profile, "duration_seconds");
   if (!duration.empty()) params.emplace_back("DurationSeconds", duration);
-  const cloud::XmlNode root = co_await sts.query(kSts, "AssumeRole", std::move(params));
+  const rest::XmlNode root = co_await sts.query(kSts, "AssumeRole", std::move(params));
   FoundCredentials out;
   out.credentials = from_sts(root, "AssumeRole");
   out.origin = origin;
@@ -243,7 +243,7 @@ Task<CredentialChain::Maybe> CredentialChain::from_web_identity(Sourced token_fi
   params.emplace_back("RoleArn", role);
   params.emplace_back("RoleSessionName", session.empty() ? session_name_of(world_) : session);
   params.emplace_back("WebIdentityToken", std::string(trim(*token)));
-  const cloud::XmlNode root = co_await sts.query(kSts, "AssumeRoleWithWebIdentity", std::move(params));
+  const rest::XmlNode root = co_await sts.query(kSts, "AssumeRoleWithWebIdentity", std::move(params));
   FoundCredentials out;
   out.credentials = from_sts(root, "AssumeRoleWithWebIdentity");
   out.origin = fmt::format("role {} by web identity ({})", role, token_file.origin);
@@ -256,7 +256,7 @@ Task<CredentialChain::Maybe> CredentialChain::from_container() {
   if (relative.empty() && full.empty()) co_return std::nullopt;
   const std::string name =
       relative.empty() ? "AWS_CONTAINER_CREDENTIALS_FULL_URI" : "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI";
-  const cloud::Url url = cloud::parse_url(relative.empty() ? full : "http://169.254.170.2" + relative, name);
+  const rest::Url url = rest::parse_url(relative.empty() ? full : "http://169.254.170.2" + relative, name);
   if (!is_allowed_container_host(url)) {
     throw Error(ErrorCode::kAuth, fmt::format("credentials are not asked for at {} without TLS", url.endpoint.host),
                 name, "use https, or an address of this machine");
@@ -362,7 +362,7 @@ Task<std::unique_ptr<Client>> open_client(World& world, Settings settings) {
   config.rules = call_rules_of(settings, *profiles, profile.text);
   for (const Service& service : {kEc2, kIam, kSts, kAutoScaling, kSsm, kEfs, kS3, kSso}) {
     if (auto found = endpoint_of(settings, *profiles, profile.text, service.name)) {
-      cloud::parse_url(found->text, found->origin);  // a bad one is an error now, not at the first call
+      rest::parse_url(found->text, found->origin);  // a bad one is an error now, not at the first call
       config.endpoints[std::string(service.name)] = *found;
     }
   }

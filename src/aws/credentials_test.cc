@@ -3,14 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "aws/identity.h"
-#include "cloud/cloud_testing.h"
+#include "rest/rest_testing.h"
 #include "core/text.h"
 
 namespace rubato::aws {
 namespace {
 
-using cloud::http_answer;
-using cloud::SentRequest;
+using rest::http_answer;
+using rest::SentRequest;
 
 constexpr std::string_view kAssumed =
     "<AssumeRoleResponse><AssumeRoleResult><Credentials><AccessKeyId>ASIAROLE</AccessKeyId><SecretAccessKey>s"
@@ -51,7 +51,7 @@ class CredentialsTest : public ::testing::Test {
   void config(std::string_view text) { scripted.write_file("/home/ann/.aws/config", text); }
   void credentials(std::string_view text) { scripted.write_file("/home/ann/.aws/credentials", text); }
 
-  cloud::ScriptedWorld scripted;
+  rest::ScriptedWorld scripted;
   Settings settings;
 };
 

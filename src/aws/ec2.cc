@@ -6,7 +6,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "cloud/base64.h"
+#include "rest/base64.h"
 #include "core/error.h"
 #include "core/text.h"
 
@@ -16,14 +16,14 @@ namespace {
 constexpr size_t kPagesMax = 1000;
 
 template <class Number>
-Number number_at(const cloud::XmlNode& node, std::string_view path) {
+Number number_at(const rest::XmlNode& node, std::string_view path) {
   Number out{};
   const std::string_view text = node.text_at(path);
   std::from_chars(text.data(), text.data() + text.size(), out);
   return out;
 }
 
-Instance instance_from(const cloud::XmlNode& node) {
+Instance instance_from(const rest::XmlNode& node) {
   Instance out;
   const auto text = [&](std::string_view path) { return std::string(node.text_at(path)); };
   out.id = text("instanceId");
@@ -45,18 +45,18 @@ Instance instance_from(const cloud::XmlNode& node) {
   return out;
 }
 
-std::vector<Instance> instances_in(const cloud::XmlNode& reservation) {
+std::vector<Instance> instances_in(const rest::XmlNode& reservation) {
   std::vector<Instance> out;
-  for (const cloud::XmlNode* one : reservation.list("instancesSet", "item")) out.push_back(instance_from(*one));
+  for (const rest::XmlNode* one : reservation.list("instancesSet", "item")) out.push_back(instance_from(*one));
   return out;
 }
 
 Task<std::vector<StateChange>> change_states(Client& client, std::string action, std::vector<std::string> ids) {
   Params params;
   add_list(params, "InstanceId", ids);
-  const cloud::XmlNode root = co_await client.query(kEc2, std::move(action), std::move(params));
+  const rest::XmlNode root = co_await client.query(kEc2, std::move(action), std::move(params));
   std::vector<StateChange> out;
-  for (const cloud::XmlNode* one : root.list("instancesSet", "item")) {
+  for (const rest::XmlNode* one : root.list("instancesSet", "item")) {
     StateChange change;
     change.id = one->text_at("instanceId");
     change.before = one->text_at("previousState/name");
@@ -66,21 +66,21 @@ Task<std::vector<StateChange>> change_states(Client& client, std::string action,
   co_return out;
 }
 
-InstanceType type_from(const cloud::XmlNode& node) {
+InstanceType type_from(const rest::XmlNode& node) {
   InstanceType out;
   out.name = node.text_at("instanceType");
   out.vcpus = number_at<int>(node, "vCpuInfo/defaultVCpus");
   out.memory_mib = number_at<int64_t>(node, "memoryInfo/sizeInMiB");
-  for (const cloud::XmlNode* gpu : node.list("gpuInfo/gpus", "item")) {
+  for (const rest::XmlNode* gpu : node.list("gpuInfo/gpus", "item")) {
     out.gpus += number_at<int>(*gpu, "count");
     out.gpu_name = gpu->text_at("name");
     out.gpu_maker = gpu->text_at("manufacturer");
     out.gpu_memory_mib = number_at<int64_t>(*gpu, "memoryInfo/sizeInMiB");
   }
-  for (const cloud::XmlNode* one : node.list("processorInfo/supportedArchitectures", "item")) {
+  for (const rest::XmlNode* one : node.list("processorInfo/supportedArchitectures", "item")) {
     out.architectures.push_back(one->text);
   }
-  for (const cloud::XmlNode* one : node.list("supportedUsageClasses", "item")) out.spot |= one->text == "spot";
+  for (const rest::XmlNode* one : node.list("supportedUsageClasses", "item")) out.spot |= one->text == "spot";
   return out;
 }
 
@@ -93,24 +93,24 @@ std::string_view Instance::tag(std::string_view key) const {
   return {};
 }
 
-Tags tags_of(const cloud::XmlNode& node) {
+Tags tags_of(const rest::XmlNode& node) {
   Tags out;
-  for (const cloud::XmlNode* tag : node.list("tagSet", "item")) {
+  for (const rest::XmlNode* tag : node.list("tagSet", "item")) {
     out.emplace_back(tag->text_at("key"), tag->text_at("value"));
   }
   return out;
 }
 
-Task<std::vector<cloud::XmlNode>> describe_pages(Client& client, std::string action, Params params, std::string list) {
-  std::vector<cloud::XmlNode> out;
+Task<std::vector<rest::XmlNode>> describe_pages(Client& client, std::string action, Params params, std::string list) {
+  std::vector<rest::XmlNode> out;
   std::string token;
   for (size_t page = 0; page < kPagesMax; ++page) {
     Params now = params;
     add(now, "NextToken", token);
-    cloud::XmlNode root = co_await client.query(kEc2, action, std::move(now));
-    for (cloud::XmlNode& child : root.children) {
+    rest::XmlNode root = co_await client.query(kEc2, action, std::move(now));
+    for (rest::XmlNode& child : root.children) {
       if (child.name != list) continue;
-      for (cloud::XmlNode& item : child.children) out.push_back(std::move(item));
+      for (rest::XmlNode& item : child.children) out.push_back(std::move(item));
     }
     token = root.text_at("nextToken");
     if (token.empty()) co_return out;
@@ -131,7 +131,7 @@ Task<std::vector<Instance>> run_instances(Client& client, Launch launch) {
   while (has(fmt::format("TagSpecification.{}.ResourceType", specifications + 1))) ++specifications;
   add_tag_specification(params, specifications + 1, "instance", launch.tags);
   add_tag_specification(params, specifications + 2, "volume", launch.tags);
-  const cloud::XmlNode root = co_await client.query(kEc2, "RunInstances", std::move(params));
+  const rest::XmlNode root = co_await client.query(kEc2, "RunInstances", std::move(params));
   co_return instances_in(root);
 }
 
@@ -144,7 +144,7 @@ Task<std::vector<Instance>> describe_instances(Client& client, std::vector<std::
   const auto reservations =
       co_await describe_pages(client, "DescribeInstances", std::move(params), "reservationSet");
   std::vector<Instance> out;
-  for (const cloud::XmlNode& reservation : reservations) {
+  for (const rest::XmlNode& reservation : reservations) {
     for (Instance& one : instances_in(reservation)) out.push_back(std::move(one));
   }
   co_return out;
@@ -185,7 +185,7 @@ Task<std::vector<Image>> describe_images(Client& client, std::vector<std::string
   add_filters(params, filters);
   const auto items = co_await describe_pages(client, "DescribeImages", std::move(params), "imagesSet");
   std::vector<Image> out;
-  for (const cloud::XmlNode& node : items) {
+  for (const rest::XmlNode& node : items) {
     Image image;
     image.id = node.text_at("imageId");
     image.name = node.text_at("name");
@@ -205,7 +205,7 @@ Task<std::string> create_image(Client& client, std::string instance, std::string
   params.emplace_back("InstanceId", instance);
   params.emplace_back("Name", name);
   add_tag_specification(params, 1, "image", tags);
-  const cloud::XmlNode root = co_await client.query(kEc2, "CreateImage", std::move(params));
+  const rest::XmlNode root = co_await client.query(kEc2, "CreateImage", std::move(params));
   co_return std::string(root.text_at("imageId"));
 }
 
@@ -215,7 +215,7 @@ Task<std::vector<InstanceType>> describe_instance_types(Client& client, std::vec
   if (names.empty()) params.emplace_back("MaxResults", "100");
   const auto items = co_await describe_pages(client, "DescribeInstanceTypes", std::move(params), "instanceTypeSet");
   std::vector<InstanceType> out;
-  for (const cloud::XmlNode& node : items) out.push_back(type_from(node));
+  for (const rest::XmlNode& node : items) out.push_back(type_from(node));
   co_return out;
 }
 
@@ -227,7 +227,7 @@ Task<std::vector<SpotPrice>> describe_spot_prices(Client& client, std::vector<st
   const auto items =
       co_await describe_pages(client, "DescribeSpotPriceHistory", std::move(params), "spotPriceHistorySet");
   std::vector<SpotPrice> out;
-  for (const cloud::XmlNode& node : items) {
+  for (const rest::XmlNode& node : items) {
     SpotPrice one;
     one.type = node.text_at("instanceType");
     one.zone = node.text_at("availabilityZone");
@@ -244,7 +244,7 @@ Task<std::vector<LaunchTemplate>> describe_launch_templates(Client& client, std:
   add_list(params, "LaunchTemplateName", names);
   const auto items = co_await describe_pages(client, "DescribeLaunchTemplates", std::move(params), "launchTemplates");
   std::vector<LaunchTemplate> out;
-  for (const cloud::XmlNode& node : items) {
+  for (const rest::XmlNode& node : items) {
     LaunchTemplate one;
     one.id = node.text_at("launchTemplateId");
     one.name = node.text_at("launchTemplateName");
@@ -264,7 +264,7 @@ Task<std::string> create_launch_template(Client& client, std::string name, const
     params.emplace_back("LaunchTemplateData." + key, std::move(value));
   }
   add_tag_specification(params, 1, "launch-template", tags);
-  const cloud::XmlNode root = co_await client.query(kEc2, "CreateLaunchTemplate", std::move(params));
+  const rest::XmlNode root = co_await client.query(kEc2, "CreateLaunchTemplate", std::move(params));
   co_return std::string(root.text_at("launchTemplate/launchTemplateId"));
 }
 
@@ -277,12 +277,12 @@ Task<void> delete_launch_template(Client& client, std::string id) {
 Task<std::string> console_output(Client& client, std::string instance) {
   Params params;
   params.emplace_back("InstanceId", instance);
-  const cloud::XmlNode root = co_await client.query(kEc2, "GetConsoleOutput", std::move(params));
+  const rest::XmlNode root = co_await client.query(kEc2, "GetConsoleOutput", std::move(params));
   std::string digits;
   for (const char c : root.text_at("output")) {
     if (c != '\n' && c != '\r' && c != ' ') digits += c;
   }
-  co_return cloud::unbase64(digits).value_or("");
+  co_return rest::unbase64(digits).value_or("");
 }
 
 }  // namespace rubato::aws

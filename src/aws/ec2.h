@@ -89,8 +89,8 @@ Task<void> delete_launch_template(Client& client, std::string id);
 Task<std::string> console_output(Client& client, std::string instance);
 
 // Tags of an element's tagSet.
-Tags tags_of(const cloud::XmlNode& node);
+Tags tags_of(const rest::XmlNode& node);
 // All pages of a Describe call: the children `item` of `list`.
-Task<std::vector<cloud::XmlNode>> describe_pages(Client& client, std::string action, Params params, std::string list);
+Task<std::vector<rest::XmlNode>> describe_pages(Client& client, std::string action, Params params, std::string list);
 
 }  // namespace rubato::aws

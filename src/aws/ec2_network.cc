@@ -4,33 +4,33 @@
 
 #include <charconv>
 
-#include "cloud/base64.h"
+#include "rest/base64.h"
 
 namespace rubato::aws {
 namespace {
 
-int int_at(const cloud::XmlNode& node, std::string_view path) {
+int int_at(const rest::XmlNode& node, std::string_view path) {
   int out = 0;
   const std::string_view text = node.text_at(path);
   std::from_chars(text.data(), text.data() + text.size(), out);
   return out;
 }
 
-std::vector<Rule> rules_from(const cloud::XmlNode& group) {
+std::vector<Rule> rules_from(const rest::XmlNode& group) {
   std::vector<Rule> out;
-  for (const cloud::XmlNode* node : group.list("ipPermissions", "item")) {
+  for (const rest::XmlNode* node : group.list("ipPermissions", "item")) {
     Rule rule;
     rule.protocol = node->text_at("ipProtocol");
     rule.from_port = int_at(*node, "fromPort");
     rule.to_port = int_at(*node, "toPort");
-    for (const cloud::XmlNode* one : node->list("ipRanges", "item")) {
+    for (const rest::XmlNode* one : node->list("ipRanges", "item")) {
       rule.cidrs.emplace_back(one->text_at("cidrIp"));
       rule.note = one->text_at("description");
     }
-    for (const cloud::XmlNode* one : node->list("ipv6Ranges", "item")) {
+    for (const rest::XmlNode* one : node->list("ipv6Ranges", "item")) {
       rule.cidrs.emplace_back(one->text_at("cidrIpv6"));
     }
-    for (const cloud::XmlNode* one : node->list("groups", "item")) rule.groups.emplace_back(one->text_at("groupId"));
+    for (const rest::XmlNode* one : node->list("groups", "item")) rule.groups.emplace_back(one->text_at("groupId"));
     out.push_back(std::move(rule));
   }
   return out;
@@ -63,7 +63,7 @@ Task<std::vector<Vpc>> describe_vpcs(Client& client, std::vector<std::string> id
   add_filters(params, filters);
   const auto items = co_await describe_pages(client, "DescribeVpcs", std::move(params), "vpcSet");
   std::vector<Vpc> out;
-  for (const cloud::XmlNode& node : items) {
+  for (const rest::XmlNode& node : items) {
     Vpc one;
     one.id = node.text_at("vpcId");
     one.cidr = node.text_at("cidrBlock");
@@ -79,7 +79,7 @@ Task<std::vector<Subnet>> describe_subnets(Client& client, std::vector<std::stri
   add_filters(params, filters);
   const auto items = co_await describe_pages(client, "DescribeSubnets", std::move(params), "subnetSet");
   std::vector<Subnet> out;
-  for (const cloud::XmlNode& node : items) {
+  for (const rest::XmlNode& node : items) {
     Subnet one;
     one.id = node.text_at("subnetId");
     one.vpc = node.text_at("vpcId");
@@ -98,7 +98,7 @@ Task<std::vector<Zone>> describe_zones(Client& client) {
   const auto items =
       co_await describe_pages(client, "DescribeAvailabilityZones", Params(), "availabilityZoneInfo");
   std::vector<Zone> out;
-  for (const cloud::XmlNode& node : items) {
+  for (const rest::XmlNode& node : items) {
     Zone one;
     one.name = node.text_at("zoneName");
     one.id = node.text_at("zoneId");
@@ -115,7 +115,7 @@ Task<std::vector<SecurityGroup>> describe_security_groups(Client& client, std::v
   add_filters(params, filters);
   const auto items = co_await describe_pages(client, "DescribeSecurityGroups", std::move(params), "securityGroupInfo");
   std::vector<SecurityGroup> out;
-  for (const cloud::XmlNode& node : items) {
+  for (const rest::XmlNode& node : items) {
     SecurityGroup one;
     one.id = node.text_at("groupId");
     one.name = node.text_at("groupName");
@@ -135,7 +135,7 @@ Task<std::string> create_security_group(Client& client, std::string name, std::s
   params.emplace_back("GroupDescription", note);
   add(params, "VpcId", vpc);
   add_tag_specification(params, 1, "security-group", tags);
-  const cloud::XmlNode root = co_await client.query(kEc2, "CreateSecurityGroup", std::move(params));
+  const rest::XmlNode root = co_await client.query(kEc2, "CreateSecurityGroup", std::move(params));
   co_return std::string(root.text_at("groupId"));
 }
 
@@ -151,7 +151,7 @@ Task<void> authorize_ingress(Client& client, std::string group, std::vector<Rule
   for (size_t i = 0; i < rules.size(); ++i) add_rule(params, fmt::format("IpPermissions.{}", i + 1), rules[i]);
   try {
     co_await client.query(kEc2, "AuthorizeSecurityGroupIngress", std::move(params));
-  } catch (const cloud::CloudError& error) {
+  } catch (const rest::CloudError& error) {
     if (error.reason != "InvalidPermission.Duplicate") throw;
   }
 }
@@ -161,7 +161,7 @@ Task<std::vector<KeyPair>> describe_key_pairs(Client& client, std::vector<Filter
   add_filters(params, filters);
   const auto items = co_await describe_pages(client, "DescribeKeyPairs", std::move(params), "keySet");
   std::vector<KeyPair> out;
-  for (const cloud::XmlNode& node : items) {
+  for (const rest::XmlNode& node : items) {
     KeyPair one;
     one.id = node.text_at("keyPairId");
     one.name = node.text_at("keyName");
@@ -175,9 +175,9 @@ Task<std::vector<KeyPair>> describe_key_pairs(Client& client, std::vector<Filter
 Task<KeyPair> import_key_pair(Client& client, std::string name, std::string public_key, Tags tags) {
   Params params;
   params.emplace_back("KeyName", name);
-  params.emplace_back("PublicKeyMaterial", cloud::base64(public_key));
+  params.emplace_back("PublicKeyMaterial", rest::base64(public_key));
   add_tag_specification(params, 1, "key-pair", tags);
-  const cloud::XmlNode root = co_await client.query(kEc2, "ImportKeyPair", std::move(params));
+  const rest::XmlNode root = co_await client.query(kEc2, "ImportKeyPair", std::move(params));
   KeyPair out;
   out.id = root.text_at("keyPairId");
   out.name = root.text_at("keyName");
@@ -196,7 +196,7 @@ Task<std::vector<PlacementGroup>> describe_placement_groups(Client& client, std:
   add_filters(params, filters);
   const auto items = co_await describe_pages(client, "DescribePlacementGroups", std::move(params), "placementGroupSet");
   std::vector<PlacementGroup> out;
-  for (const cloud::XmlNode& node : items) {
+  for (const rest::XmlNode& node : items) {
     PlacementGroup one;
     one.name = node.text_at("groupName");
     one.strategy = node.text_at("strategy");

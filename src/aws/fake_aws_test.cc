@@ -67,7 +67,7 @@ class FakeAwsTest : public ::testing::Test {
     request.method = method;
     request.target = target;
     request.body = body;
-    const cloud::Url where = cloud::parse_url(url, "fake");
+    const rest::Url where = rest::parse_url(url, "fake");
     const HttpResponse response =
         co_await network.call(where.endpoint, TlsFiles(), std::move(request), runtime.now() + 30s);
     EXPECT_EQ(response.status, 200) << response.body;
@@ -463,7 +463,7 @@ TEST_F(FakeAwsTest, APresignedUrlNeedsNoCredentials) {
   run<TransferReport>([&](Client& client) { return upload(client, path, where, rules, Progress()); });
   const std::string link =
       run<std::string>([&](Client& client) { return presign_object(client, where, "GET", 60s); });
-  const cloud::Url parsed = cloud::parse_url(link, "link");
+  const rest::Url parsed = rest::parse_url(link, "link");
   EXPECT_EQ(parsed.path, "/bucket/a%20b");
   std::string text;
   runtime.run(control_in("GET", parsed.path + "?" + parsed.query, "", text));

@@ -6,15 +6,15 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "cloud/http_date.h"
-#include "cloud/xml.h"
+#include "rest/http_date.h"
+#include "rest/xml.h"
 #include "core/json_bounds.h"
 #include "core/text.h"
 
 namespace rubato::aws {
 namespace {
 
-using cloud::Verdict;
+using rest::Verdict;
 
 constexpr size_t kFaultBytesMax = size_t{1} << 20;
 constexpr size_t kMessageShownMax = 600;
@@ -68,10 +68,10 @@ std::string_view quota_name(std::string_view code) {
 }
 
 void read_xml_fault(const std::string& body, Fault& fault) {
-  const cloud::XmlResult parsed = cloud::parse_xml(body);
+  const rest::XmlResult parsed = rest::parse_xml(body);
   if (!parsed.problem.empty()) return;
-  const cloud::XmlNode& root = parsed.root;
-  const cloud::XmlNode* error = root.name == "Error" ? &root : root.at("Error");
+  const rest::XmlNode& root = parsed.root;
+  const rest::XmlNode* error = root.name == "Error" ? &root : root.at("Error");
   if (error == nullptr) error = root.at("Errors/Error");
   if (error == nullptr) return;
   fault.code = error->text_at("Code");
@@ -82,7 +82,7 @@ void read_xml_fault(const std::string& body, Fault& fault) {
 }
 
 void read_json_fault(const std::string& body, Fault& fault) {
-  if (cloud::XmlLimits().bytes_max < body.size() || beyond_bounds(body, JsonBounds())) return;
+  if (rest::XmlLimits().bytes_max < body.size() || beyond_bounds(body, JsonBounds())) return;
   const auto document = nlohmann::json::parse(body, nullptr, false);
   if (!document.is_object()) return;
   const auto text = [&](const char* key) {
@@ -98,7 +98,7 @@ void read_json_fault(const std::string& body, Fault& fault) {
 }
 
 bool clock_is_off(const HttpResponse& response, WallTime now) {
-  const auto theirs = cloud::parse_http_date(cloud::header_of(response, "date"));
+  const auto theirs = rest::parse_http_date(rest::header_of(response, "date"));
   return theirs && std::chrono::abs(*theirs - now) > 4min;  // AWS accepts five
 }
 
@@ -166,14 +166,14 @@ std::string_view s3_permission(std::string_view operation) {
 Fault read_fault(const HttpResponse& response) {
   Fault fault;
   for (const char* name : {"x-amzn-requestid", "x-amz-request-id", "x-amzn-request-id"}) {
-    if (fault.request_id.empty()) fault.request_id = cloud::header_of(response, name);
+    if (fault.request_id.empty()) fault.request_id = rest::header_of(response, name);
   }
   if (response.body.size() <= kFaultBytesMax) {
     const std::string_view body = trim(response.body);
     if (body.starts_with('<')) read_xml_fault(response.body, fault);
     if (body.starts_with('{')) read_json_fault(response.body, fault);
   }
-  if (const std::string type = cloud::header_of(response, "x-amzn-errortype"); !type.empty()) fault.code = type;
+  if (const std::string type = rest::header_of(response, "x-amzn-errortype"); !type.empty()) fault.code = type;
   // "com.amazonaws.ssm#ParameterNotFound:http://…": the name between.
   if (const size_t hash = fault.code.rfind('#'); hash != std::string::npos) fault.code.erase(0, hash + 1);
   if (const size_t colon = fault.code.find(':'); colon != std::string::npos) fault.code.erase(colon);
@@ -195,7 +195,7 @@ Verdict judge_fault(const HttpResponse& response, const Fault& fault, WallTime n
   return Verdict::kDone;
 }
 
-cloud::CloudError make_error(const CallName& call, const Fault& fault, int status) {
+rest::CloudError make_error(const CallName& call, const Fault& fault, int status) {
   const ErrorCode code = code_of(fault, status);
   std::string message = fault.message;
   if (message.size() > kMessageShownMax) message = message.substr(0, kMessageShownMax) + "…";
@@ -205,7 +205,7 @@ cloud::CloudError make_error(const CallName& call, const Fault& fault, int statu
   if (!message.empty()) what += ": " + message;
   std::string where = call.where;
   if (!fault.request_id.empty()) where += ", request id " + fault.request_id;
-  cloud::CloudError error(code, std::move(what), std::move(where), hint_of(call, fault, code));
+  rest::CloudError error(code, std::move(what), std::move(where), hint_of(call, fault, code));
   error.status = status;
   error.reason = fault.code;
   error.request_id = fault.request_id;

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "cloud/caller.h"
-#include "cloud/cloud_error.h"
+#include "rest/caller.h"
+#include "rest/cloud_error.h"
 #include "world/network.h"
 
 namespace rubato::aws {
@@ -20,7 +20,7 @@ Fault read_fault(const HttpResponse& response);
 
 // Whether another try may help. `now` is our idea of the cloud's time: a signature that is refused although our clock
 // is right is no matter of the clock.
-cloud::Verdict judge_fault(const HttpResponse& response, const Fault& fault, WallTime now);
+rest::Verdict judge_fault(const HttpResponse& response, const Fault& fault, WallTime now);
 
 struct CallName {
   std::string service;    // "ec2": the prefix of its permissions
@@ -28,7 +28,7 @@ struct CallName {
   std::string where;      // host that answered
 };
 // "ec2 RunInstances: InsufficientInstanceCapacity: We currently do not have…", with the request id and the fix.
-cloud::CloudError make_error(const CallName& call, const Fault& fault, int status);
+rest::CloudError make_error(const CallName& call, const Fault& fault, int status);
 
 // The IAM statement that allows a call, as one line of JSON.
 std::string missing_statement(std::string_view service, std::string_view operation);

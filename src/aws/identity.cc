@@ -14,7 +14,7 @@ constexpr std::string_view kPolicyName = "rubato";
 Task<bool> query_unless(Client& client, std::string action, Params params, std::string foreseen) {
   try {
     co_await client.query(kIam, std::move(action), std::move(params));
-  } catch (const cloud::CloudError& error) {
+  } catch (const rest::CloudError& error) {
     if (error.reason != foreseen) throw;
     co_return false;
   }
@@ -31,7 +31,7 @@ void add_member_tags(Params& params, const Tags& tags) {
 }  // namespace
 
 Task<CallerIdentity> get_caller_identity(Client& client) {
-  const cloud::XmlNode root = co_await client.query(kSts, "GetCallerIdentity", Params());
+  const rest::XmlNode root = co_await client.query(kSts, "GetCallerIdentity", Params());
   CallerIdentity out;
   out.account = root.text_at("GetCallerIdentityResult/Account");
   out.arn = root.text_at("GetCallerIdentityResult/Arn");
@@ -51,8 +51,8 @@ Task<std::string> ensure_instance_role(Client& client, InstanceRole role) {
   add_member_tags(profile, role.tags);
   co_await query_unless(client, "CreateInstanceProfile", std::move(profile), "EntityAlreadyExists");
   Params get{{"InstanceProfileName", role.name}};
-  const cloud::XmlNode root = co_await client.query(kIam, "GetInstanceProfile", std::move(get));
-  const cloud::XmlNode* const found = root.at("GetInstanceProfileResult/InstanceProfile");
+  const rest::XmlNode root = co_await client.query(kIam, "GetInstanceProfile", std::move(get));
+  const rest::XmlNode* const found = root.at("GetInstanceProfileResult/InstanceProfile");
   if (found != nullptr && found->list("Roles", "member").empty()) {
     Params join{{"InstanceProfileName", role.name}, {"RoleName", role.name}};
     co_await query_unless(client, "AddRoleToInstanceProfile", std::move(join), "LimitExceeded");

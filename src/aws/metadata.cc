@@ -8,11 +8,11 @@ namespace {
 constexpr Duration kMetadataTimeout = 1s;  // botocore's; on an instance it answers within milliseconds
 constexpr int kMetadataTries = 2;
 
-cloud::Url metadata_url(const Environment& env) {
+rest::Url metadata_url(const Environment& env) {
   const std::string named = variable(env, "AWS_EC2_METADATA_SERVICE_ENDPOINT");
-  if (!named.empty()) return cloud::parse_url(named, "AWS_EC2_METADATA_SERVICE_ENDPOINT");
+  if (!named.empty()) return rest::parse_url(named, "AWS_EC2_METADATA_SERVICE_ENDPOINT");
   const bool v6 = to_lower(variable(env, "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE")) == "ipv6";
-  return cloud::parse_url(v6 ? "http://[fd00:ec2::254]" : "http://169.254.169.254", "metadata service");
+  return rest::parse_url(v6 ? "http://[fd00:ec2::254]" : "http://169.254.169.254", "metadata service");
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ class Metadata {
 
   World& world_;
   const bool disabled_;
-  const cloud::Url url_;
+  const rest::Url url_;
   std::string token_;
   bool absent_ = false;
 };

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <charconv>
 
-#include "cloud/base64.h"
-#include "cloud/hmac.h"
+#include "rest/base64.h"
+#include "rest/hmac.h"
 #include "core/error.h"
 #include "core/text.h"
 
@@ -47,8 +47,8 @@ uint64_t number_in(std::string_view text) {
   return out;
 }
 
-cloud::XmlNode xml_answer(const HttpResponse& response, std::string_view what) {
-  cloud::XmlResult parsed = cloud::parse_xml(response.body);
+rest::XmlNode xml_answer(const HttpResponse& response, std::string_view what) {
+  rest::XmlResult parsed = rest::parse_xml(response.body);
   if (!parsed.problem.empty()) {
     throw Error(ErrorCode::kUnavailable, fmt::format("s3 {}: the answer is not XML: {}", what, parsed.problem), "",
                 "is a proxy or another server in between?");
@@ -59,7 +59,7 @@ cloud::XmlNode xml_answer(const HttpResponse& response, std::string_view what) {
 // Hash and length go along: the server compares them with what it got.
 void set_bytes(RestCall& call, S3Bytes bytes) {
   call.read_body = std::move(bytes.read);
-  call.headers["x-amz-checksum-sha256"] = cloud::base64(cloud::digest_bytes(bytes.sha256));
+  call.headers["x-amz-checksum-sha256"] = rest::base64(rest::digest_bytes(bytes.sha256));
   call.payload_hash = std::move(bytes.sha256);
 }
 
@@ -92,12 +92,12 @@ Task<std::optional<S3Object>> head_object(Client& client, S3Address address, int
   if (response.status == 404) co_return std::nullopt;
   S3Object out;
   out.key = address.key;
-  out.size = number_in(cloud::header_of(response, "content-length"));
-  out.etag = unquoted(cloud::header_of(response, "etag"));
-  out.checksum_sha256 = cloud::header_of(response, "x-amz-checksum-sha256");
-  out.etag_is_md5 = !cloud::header_of(response, "x-amz-server-side-encryption").starts_with("aws:kms") &&
-                    cloud::header_of(response, "x-amz-server-side-encryption-customer-algorithm").empty();
-  out.modified = cloud::header_of(response, "last-modified");
+  out.size = number_in(rest::header_of(response, "content-length"));
+  out.etag = unquoted(rest::header_of(response, "etag"));
+  out.checksum_sha256 = rest::header_of(response, "x-amz-checksum-sha256");
+  out.etag_is_md5 = !rest::header_of(response, "x-amz-server-side-encryption").starts_with("aws:kms") &&
+                    rest::header_of(response, "x-amz-server-side-encryption-customer-algorithm").empty();
+  out.modified = rest::header_of(response, "last-modified");
   co_return out;
 }
 
@@ -135,14 +135,14 @@ Task<std::vector<S3Object>> list_objects(Client& client, S3Address prefix, size_
     call.query = {{"list-type", "2"}, {"prefix", prefix.key}, {"encoding-type", "url"}};
     if (!token.empty()) call.query.emplace_back("continuation-token", token);
     const HttpResponse response = co_await client.rest(kS3, std::move(call));
-    const cloud::XmlNode root = xml_answer(response, "ListObjectsV2");
+    const rest::XmlNode root = xml_answer(response, "ListObjectsV2");
     const bool encoded = root.text_at("EncodingType") == "url";
-    for (const cloud::XmlNode* one : root.list("", "Contents")) {
+    for (const rest::XmlNode* one : root.list("", "Contents")) {
       S3Object object;
       object.key = one->text_at("Key");
       if (encoded) {
         std::ranges::replace(object.key, '+', ' ');
-        object.key = cloud::percent_decode(object.key);
+        object.key = rest::percent_decode(object.key);
       }
       object.size = number_in(one->text_at("Size"));
       object.etag = unquoted(one->text_at("ETag"));
@@ -161,7 +161,7 @@ Task<std::string> create_upload(Client& client, S3Address address) {
   call.query.emplace_back("uploads", "");
   call.headers["x-amz-checksum-algorithm"] = "SHA256";
   const HttpResponse response = co_await client.rest(kS3, std::move(call));
-  const cloud::XmlNode root = xml_answer(response, "CreateMultipartUpload");
+  const rest::XmlNode root = xml_answer(response, "CreateMultipartUpload");
   std::string id(root.text_at("UploadId"));
   if (id.empty()) {
     throw Error(ErrorCode::kUnavailable, "s3 CreateMultipartUpload: no UploadId came", to_string(address));
@@ -177,8 +177,8 @@ Task<S3Part> upload_part(Client& client, S3Address address, std::string upload, 
   out.number = number;
   const std::string sent = call.headers["x-amz-checksum-sha256"];
   const HttpResponse response = co_await client.rest(kS3, std::move(call));
-  out.etag = unquoted(cloud::header_of(response, "etag"));
-  if (!cloud::header_of(response, "x-amz-checksum-sha256").empty()) out.checksum_sha256 = sent;
+  out.etag = unquoted(rest::header_of(response, "etag"));
+  if (!rest::header_of(response, "x-amz-checksum-sha256").empty()) out.checksum_sha256 = sent;
   co_return out;
 }
 
@@ -191,8 +191,8 @@ Task<std::optional<std::vector<S3Part>>> list_parts(Client& client, S3Address ad
     if (!marker.empty()) call.query.emplace_back("part-number-marker", marker);
     const HttpResponse response = co_await client.rest(kS3, std::move(call), 404);
     if (response.status == 404) co_return std::nullopt;
-    const cloud::XmlNode root = xml_answer(response, "ListParts");
-    for (const cloud::XmlNode* one : root.list("", "Part")) {
+    const rest::XmlNode root = xml_answer(response, "ListParts");
+    for (const rest::XmlNode* one : root.list("", "Part")) {
       S3Part part;
       part.number = static_cast<int>(number_in(one->text_at("PartNumber")));
       part.size = number_in(one->text_at("Size"));
@@ -215,7 +215,7 @@ Task<void> complete_upload(Client& client, S3Address address, std::string upload
   call.body = R"(<CompleteMultipartUpload xmlns="http://s3.amazonaws.com/doc/2006-03-01/">)";
   for (const S3Part& part : parts) {
     call.body += fmt::format("<Part><PartNumber>{}</PartNumber><ETag>&quot;{}&quot;</ETag>", part.number,
-                             cloud::xml_escape(part.etag));
+                             rest::xml_escape(part.etag));
     if (!part.checksum_sha256.empty()) {
       call.body += fmt::format("<ChecksumSHA256>{}</ChecksumSHA256>", part.checksum_sha256);
     }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
-#include "cloud/base64.h"
-#include "cloud/hmac.h"
+#include "rest/base64.h"
+#include "rest/hmac.h"
 
 namespace rubato::aws {
 
@@ -60,10 +60,10 @@ void S3Verifier::update(std::string_view bytes) {
 }
 
 void S3Verifier::end_part() {
-  if (method_ == Method::kSha256) sha_of_parts_.update(cloud::digest_bytes(sha_.hex()));
+  if (method_ == Method::kSha256) sha_of_parts_.update(rest::digest_bytes(sha_.hex()));
   if (method_ == Method::kMd5) md5_of_parts_.update(md5_.digest());
   sha_ = Sha256();
-  md5_ = cloud::Md5();
+  md5_ = rest::Md5();
   in_part_ = 0;
 }
 
@@ -71,7 +71,7 @@ std::optional<std::string> S3Verifier::mismatch() {
   if (method_ == Method::kNone) return std::nullopt;
   if (parts_ > 0 && in_part_ > 0) end_part();
   std::string got;
-  if (method_ == Method::kSha256) got = cloud::base64(cloud::digest_bytes((parts_ > 0 ? sha_of_parts_ : sha_).hex()));
+  if (method_ == Method::kSha256) got = rest::base64(rest::digest_bytes((parts_ > 0 ? sha_of_parts_ : sha_).hex()));
   if (method_ == Method::kMd5) got = (parts_ > 0 ? md5_of_parts_ : md5_).hex();
   if (got == expected_) return std::nullopt;
   return std::string(to_string(method_)) + " is " + got + ", should be " + expected_;

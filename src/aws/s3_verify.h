@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "aws/s3.h"
-#include "cloud/md5.h"
+#include "rest/md5.h"
 #include "core/sha256.h"
 
 namespace rubato::aws {
@@ -36,7 +36,7 @@ class S3Verifier {
   int parts_ = 0;         // 0: of the whole
   uint64_t part_size_ = 0, in_part_ = 0;
   Sha256 sha_, sha_of_parts_;
-  cloud::Md5 md5_, md5_of_parts_;
+  rest::Md5 md5_, md5_of_parts_;
 };
 std::string_view to_string(S3Verifier::Method method);
 

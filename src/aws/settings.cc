@@ -11,12 +11,12 @@
 namespace rubato::aws {
 namespace {
 
-cloud::IniFile read_ini(Files& files, const Environment& env, std::string_view name, const std::string& fallback) {
+rest::IniFile read_ini(Files& files, const Environment& env, std::string_view name, const std::string& fallback) {
   std::string path = variable(env, name);
   if (path.empty()) path = home_of(env) + fallback;
   if (path.starts_with("~/")) path = home_of(env) + path.substr(1);
   const auto text = files.read(path);
-  return cloud::IniFile(text.value_or(""), path);
+  return rest::IniFile(text.value_or(""), path);
 }
 
 // config calls a profile [profile NAME], and its default one either way.
@@ -24,9 +24,9 @@ std::string config_section(std::string_view profile) {
   return profile == "default" ? "default" : "profile " + std::string(profile);
 }
 
-std::optional<Sourced> sourced(const cloud::IniFile& file, std::string_view section, std::string_view key,
+std::optional<Sourced> sourced(const rest::IniFile& file, std::string_view section, std::string_view key,
                                const std::string& owner) {
-  const cloud::IniFile::Section* const found = file.find(section);
+  const rest::IniFile::Section* const found = file.find(section);
   if (found == nullptr) return std::nullopt;
   const auto entry = found->find(key);
   if (entry == found->end() || entry->second.text.empty()) return std::nullopt;
@@ -122,8 +122,8 @@ std::string ca_bundle_of(const Settings& settings, const Profiles& profiles, std
   return named.empty() ? profiles.value(profile, "ca_bundle") : named;
 }
 
-cloud::CallRules call_rules_of(const Settings& settings, const Profiles& profiles, std::string_view profile) {
-  cloud::CallRules rules;
+rest::CallRules call_rules_of(const Settings& settings, const Profiles& profiles, std::string_view profile) {
+  rest::CallRules rules;
   Sourced given{variable(settings.env, "AWS_MAX_ATTEMPTS"), "AWS_MAX_ATTEMPTS"};
   if (given.text.empty()) {
     if (const auto found = profiles.find(profile, "max_attempts")) given = *found;

@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
-#include "cloud/ini.h"
-#include "cloud/retry.h"
-#include "cloud/url.h"
+#include "rest/ini.h"
+#include "rest/retry.h"
+#include "rest/url.h"
 #include "world/files.h"
 #include "world/network.h"
 
@@ -47,7 +47,7 @@ class Profiles {
   const std::string& credentials_path() const { return credentials_.path(); }
 
  private:
-  cloud::IniFile config_, credentials_;
+  rest::IniFile config_, credentials_;
 };
 
 // The value of a variable; empty when it is not set.
@@ -71,6 +71,6 @@ std::optional<Sourced> endpoint_of(const Settings& settings, const Profiles& pro
 std::string ca_bundle_of(const Settings& settings, const Profiles& profiles, std::string_view profile);
 
 // AWS_MAX_ATTEMPTS, or the profile's max_attempts. Throws a usage Error for what is no number.
-cloud::CallRules call_rules_of(const Settings& settings, const Profiles& profiles, std::string_view profile);
+rest::CallRules call_rules_of(const Settings& settings, const Profiles& profiles, std::string_view profile);
 
 }  // namespace rubato::aws

@@ -10,9 +10,9 @@
 namespace rubato::aws {
 namespace {
 
-using cloud::HmacKey;
-using cloud::percent_encode;
-using cloud::Slash;
+using rest::HmacKey;
+using rest::percent_encode;
+using rest::Slash;
 
 constexpr std::string_view kAlgorithm = "AWS4-HMAC-SHA256";
 
@@ -39,7 +39,7 @@ std::string canonical_path(std::string_view path, const SigningScope& scope) {
   return once.find('%') == std::string::npos ? once : percent_encode(once, Slash::kKept);
 }
 
-std::string canonical_query(const cloud::Query& query) {
+std::string canonical_query(const rest::Query& query) {
   if (query.empty()) return {};
   std::vector<std::pair<std::string, std::string>> encoded;
   encoded.reserve(query.size());
@@ -162,7 +162,7 @@ std::string Signer::authorization(const SignedParts& parts, const SigningScope& 
                      scope_text(date, scope), names, signature);
 }
 
-cloud::Query Signer::presign(SignedParts parts, const SigningScope& scope, const Credentials& credentials,
+rest::Query Signer::presign(SignedParts parts, const SigningScope& scope, const Credentials& credentials,
                              WallTime now, Duration valid_for) {
   const std::string timestamp = amz_timestamp(now);
   const std::string_view date = std::string_view(timestamp).substr(0, 8);

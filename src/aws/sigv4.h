@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "cloud/hmac.h"
-#include "cloud/url.h"
+#include "rest/hmac.h"
+#include "rest/url.h"
 #include "core/time.h"
 
 namespace rubato::aws {
@@ -40,7 +40,7 @@ using Headers = std::vector<std::pair<std::string, std::string>>;
 struct SignedParts {
   std::string method = "GET";
   std::string path = "/";     // as meant, not encoded
-  cloud::Query query;         // as meant
+  rest::Query query;         // as meant
   Headers headers;            // all that are signed, with Host and the x-amz- ones; any case, any order, doubles too
   std::string payload_hash;   // 64 digits, or kUnsignedPayload
 };
@@ -62,14 +62,14 @@ class Signer {
                             std::string_view timestamp);
 
   // The query of a URL that works without further headers than Host for `valid_for` (a week at most).
-  cloud::Query presign(SignedParts parts, const SigningScope& scope, const Credentials& credentials, WallTime now,
+  rest::Query presign(SignedParts parts, const SigningScope& scope, const Credentials& credentials, WallTime now,
                        Duration valid_for);
 
  private:
-  const cloud::HmacKey& key_for(const SigningScope& scope, const Credentials& credentials, std::string_view date);
+  const rest::HmacKey& key_for(const SigningScope& scope, const Credentials& credentials, std::string_view date);
 
   std::string key_of_;
-  std::optional<cloud::HmacKey> key_;
+  std::optional<rest::HmacKey> key_;
 };
 
 }  // namespace rubato::aws

@@ -35,7 +35,7 @@ TEST(SigV4, WritesTheHeaderOfTheSuitesFirstRequest) {
 
 TEST(SigV4, SortsQueriesByNameAndValue) {
   const std::string letters = "-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-  const std::vector<std::pair<cloud::Query, std::string>> shapes{
+  const std::vector<std::pair<rest::Query, std::string>> shapes{
       {{{"Param1", "value1"}}, "a67d582fa61cc504c4bae71f336f98b97f1ea3c7a6bfe1b6e45aec72011b9aeb"},
       {{{"Param2", "value2"}, {"Param1", "value1"}},
        "b97d918cfa904a5beff61c982a1b6f458b799221646efd99d3219ec94cdf2500"},
@@ -150,7 +150,7 @@ TEST(SigV4, PresignsAsS3sReferenceDoes) {
   get.path = "/test.txt";
   get.headers = {{"host", "examplebucket.s3.amazonaws.com"}};
   const WallTime now(1369353600s);  // 2013-05-24
-  const cloud::Query query = signer.presign(get, kS3Scope, kS3Example, now, 86400s);
+  const rest::Query query = signer.presign(get, kS3Scope, kS3Example, now, 86400s);
   EXPECT_EQ(query.back().first, "X-Amz-Signature");
   EXPECT_EQ(query.back().second, "aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404");
 }

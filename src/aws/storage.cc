@@ -19,7 +19,7 @@ std::string field(const json& document, const char* key) {
   return found != document.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-Task<json> efs(Client& client, std::string operation, std::string method, std::string path, cloud::Query query,
+Task<json> efs(Client& client, std::string operation, std::string method, std::string path, rest::Query query,
                json body) {
   RestCall call;
   call.operation = operation;
@@ -34,12 +34,12 @@ Task<json> efs(Client& client, std::string operation, std::string method, std::s
   co_return read_json(response.body, "efs " + operation);
 }
 
-Task<std::vector<json>> efs_pages(Client& client, std::string operation, std::string path, cloud::Query query,
+Task<std::vector<json>> efs_pages(Client& client, std::string operation, std::string path, rest::Query query,
                                   std::string list) {
   std::vector<json> out;
   std::string marker;
   for (size_t page = 0; page < kEfsPagesMax; ++page) {
-    cloud::Query now = query;
+    rest::Query now = query;
     if (!marker.empty()) now.emplace_back("Marker", marker);
     json document = co_await efs(client, operation, "GET", path, std::move(now), json());
     for (json& one : document[list]) out.push_back(std::move(one));
@@ -75,14 +75,14 @@ Task<std::optional<std::string>> get_parameter(Client& client, std::string name)
     const json document = co_await client.json(kSsm, "GetParameter", body.dump());
     const auto parameter = document.find("Parameter");
     if (parameter != document.end()) co_return field(*parameter, "Value");
-  } catch (const cloud::CloudError& error) {
+  } catch (const rest::CloudError& error) {
     if (error.reason != "ParameterNotFound") throw;
   }
   co_return std::nullopt;
 }
 
 Task<std::vector<FileSystem>> describe_file_systems(Client& client) {
-  const auto items = co_await efs_pages(client, "DescribeFileSystems", "/file-systems", cloud::Query(), "FileSystems");
+  const auto items = co_await efs_pages(client, "DescribeFileSystems", "/file-systems", rest::Query(), "FileSystems");
   std::vector<FileSystem> out;
   for (const json& one : items) out.push_back(file_system_from(one));
   co_return out;
@@ -94,13 +94,13 @@ Task<FileSystem> create_file_system(Client& client, std::string token, Tags tags
   bool exists = false;
   json document;
   try {
-    document = co_await efs(client, "CreateFileSystem", "POST", "/file-systems", cloud::Query(), std::move(body));
-  } catch (const cloud::CloudError& error) {
+    document = co_await efs(client, "CreateFileSystem", "POST", "/file-systems", rest::Query(), std::move(body));
+  } catch (const rest::CloudError& error) {
     if (error.reason != "FileSystemAlreadyExists") throw;
     exists = true;
   }
   if (!exists) co_return file_system_from(document);
-  cloud::Query query;
+  rest::Query query;
   query.emplace_back("CreationToken", token);
   const auto found =
       co_await efs_pages(client, "DescribeFileSystems", "/file-systems", std::move(query), "FileSystems");
@@ -109,11 +109,11 @@ Task<FileSystem> create_file_system(Client& client, std::string token, Tags tags
 }
 
 Task<void> delete_file_system(Client& client, std::string id) {
-  co_await efs(client, "DeleteFileSystem", "DELETE", "/file-systems/" + id, cloud::Query(), json());
+  co_await efs(client, "DeleteFileSystem", "DELETE", "/file-systems/" + id, rest::Query(), json());
 }
 
 Task<std::vector<MountTarget>> describe_mount_targets(Client& client, std::string file_system) {
-  cloud::Query query;
+  rest::Query query;
   query.emplace_back("FileSystemId", file_system);
   const auto items =
       co_await efs_pages(client, "DescribeMountTargets", "/mount-targets", std::move(query), "MountTargets");
@@ -127,12 +127,12 @@ Task<MountTarget> create_mount_target(Client& client, std::string file_system, s
   json body = {{"FileSystemId", file_system}, {"SubnetId", subnet}};
   if (!groups.empty()) body["SecurityGroups"] = groups;
   const json document =
-      co_await efs(client, "CreateMountTarget", "POST", "/mount-targets", cloud::Query(), std::move(body));
+      co_await efs(client, "CreateMountTarget", "POST", "/mount-targets", rest::Query(), std::move(body));
   co_return mount_target_from(document);
 }
 
 Task<void> delete_mount_target(Client& client, std::string id) {
-  co_await efs(client, "DeleteMountTarget", "DELETE", "/mount-targets/" + id, cloud::Query(), json());
+  co_await efs(client, "DeleteMountTarget", "DELETE", "/mount-targets/" + id, rest::Query(), json());
 }
 
 }  // namespace rubato::aws

@@ -1,11 +1,11 @@
-#include "cloud/url.h"
+#include "rest/url.h"
 
 #include <array>
 
 #include "core/error.h"
 #include "core/text.h"
 
-namespace rubato::cloud {
+namespace rubato::rest {
 namespace {
 
 constexpr bool is_unreserved(unsigned char c) {
@@ -120,4 +120,4 @@ Url parse_url(std::string_view text, std::string_view origin) {
   return url;
 }
 
-}  // namespace rubato::cloud
+}  // namespace rubato::rest

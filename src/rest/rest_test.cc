@@ -1,15 +1,15 @@
 #include <gtest/gtest.h>
 
-#include "cloud/base64.h"
-#include "cloud/hmac.h"
-#include "cloud/http_date.h"
-#include "cloud/ini.h"
-#include "cloud/md5.h"
-#include "cloud/url.h"
-#include "cloud/xml.h"
+#include "rest/base64.h"
+#include "rest/hmac.h"
+#include "rest/http_date.h"
+#include "rest/ini.h"
+#include "rest/md5.h"
+#include "rest/url.h"
+#include "rest/xml.h"
 #include "core/error.h"
 
-namespace rubato::cloud {
+namespace rubato::rest {
 namespace {
 
 TEST(Hmac, GivesTheVectorsOfRfc4231) {
@@ -122,4 +122,4 @@ TEST(Ini, SaysWhereItIsWrong) {
 }
 
 }  // namespace
-}  // namespace rubato::cloud
+}  // namespace rubato::rest

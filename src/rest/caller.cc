@@ -1,12 +1,12 @@
-#include "cloud/caller.h"
+#include "rest/caller.h"
 
 #include <fmt/format.h>
 
 #include <charconv>
 
-#include "cloud/http_date.h"
+#include "rest/http_date.h"
 
-namespace rubato::cloud {
+namespace rubato::rest {
 namespace {
 
 // Retry-After in seconds; its other form, a date, no cloud's API sends.
@@ -87,4 +87,4 @@ Task<HttpResponse> Caller::call(Target target, Exchange& exchange, std::optional
   }
 }
 
-}  // namespace rubato::cloud
+}  // namespace rubato::rest

@@ -1,8 +1,8 @@
-#include "cloud/hmac.h"
+#include "rest/hmac.h"
 
 #include <algorithm>
 
-namespace rubato::cloud {
+namespace rubato::rest {
 namespace {
 
 constexpr int value_of_digit(char c) { return c <= '9' ? c - '0' : c - 'a' + 10; }
@@ -40,4 +40,4 @@ std::string HmacKey::sign_hex(std::string_view text) const {
 
 std::string HmacKey::sign(std::string_view text) const { return digest_bytes(sign_hex(text)); }
 
-}  // namespace rubato::cloud
+}  // namespace rubato::rest

@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-namespace rubato::cloud {
+namespace rubato::rest {
 
 std::string base64(std::string_view bytes);
 std::optional<std::string> unbase64(std::string_view text);  // nullopt: not base64, padded
 
-}  // namespace rubato::cloud
+}  // namespace rubato::rest

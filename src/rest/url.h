@@ -9,7 +9,7 @@
 
 #include "world/network.h"
 
-namespace rubato::cloud {
+namespace rubato::rest {
 
 enum class Slash { kEncoded, kKept };
 std::string percent_encode(std::string_view text, Slash slash = Slash::kEncoded);
@@ -31,4 +31,4 @@ struct Url {
 // Throws a usage Error that names `origin`, the setting that the text comes from.
 Url parse_url(std::string_view text, std::string_view origin);
 
-}  // namespace rubato::cloud
+}  // namespace rubato::rest

@@ -1,8 +1,8 @@
-#include "cloud/base64.h"
+#include "rest/base64.h"
 
 #include <cstdint>
 
-namespace rubato::cloud {
+namespace rubato::rest {
 namespace {
 constexpr std::string_view kBase64Digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 }  // namespace
@@ -41,4 +41,4 @@ std::optional<std::string> unbase64(std::string_view text) {
   return out;
 }
 
-}  // namespace rubato::cloud
+}  // namespace rubato::rest

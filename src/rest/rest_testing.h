@@ -10,7 +10,7 @@
 #include "sim/simulation.h"
 #include "world/world.h"
 
-namespace rubato::cloud {
+namespace rubato::rest {
 
 struct SentRequest {
   Endpoint endpoint;
@@ -89,4 +89,4 @@ class ScriptedWorld {
   }
 };
 
-}  // namespace rubato::cloud
+}  // namespace rubato::rest

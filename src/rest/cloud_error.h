@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 
-namespace rubato::cloud {
+namespace rubato::rest {
 
 class CloudError : public Error {
  public:
@@ -16,4 +16,4 @@ class CloudError : public Error {
       : Error(code_in, std::move(message_in), std::move(where_in), std::move(hint_in)) {}
 };
 
-}  // namespace rubato::cloud
+}  // namespace rubato::rest

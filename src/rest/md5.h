@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace rubato::cloud {
+namespace rubato::rest {
 
 class Md5 {
  public:
@@ -25,4 +25,4 @@ class Md5 {
 
 std::string hex_of(std::string_view bytes);
 
-}  // namespace rubato::cloud
+}  // namespace rubato::rest

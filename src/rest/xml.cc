@@ -1,4 +1,4 @@
-#include "cloud/xml.h"
+#include "rest/xml.h"
 
 #include <expat.h>
 
@@ -6,7 +6,7 @@
 
 #include "core/text.h"
 
-namespace rubato::cloud {
+namespace rubato::rest {
 namespace {
 
 struct Builder {
@@ -129,4 +129,4 @@ std::string xml_escape(std::string_view text) {
   return out;
 }
 
-}  // namespace rubato::cloud
+}  // namespace rubato::rest

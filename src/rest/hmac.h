@@ -7,7 +7,7 @@
 
 #include "core/sha256.h"
 
-namespace rubato::cloud {
+namespace rubato::rest {
 
 // The 32 bytes that a hash's 64 digits stand for.
 std::string digest_bytes(std::string_view hex);
@@ -22,4 +22,4 @@ class HmacKey {
   Sha256 inner_, outer_;
 };
 
-}  // namespace rubato::cloud
+}  // namespace rubato::rest

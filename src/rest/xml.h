@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace rubato::cloud {
+namespace rubato::rest {
 
 struct XmlLimits {
   size_t bytes_max = size_t{64} << 20;
@@ -39,4 +39,4 @@ XmlResult parse_xml(std::string_view text, const XmlLimits& limits = {});
 // Text for an element: & < > and quotes as entities.
 std::string xml_escape(std::string_view text);
 
-}  // namespace rubato::cloud
+}  // namespace rubato::rest

@@ -6,8 +6,8 @@
 
 #include "core/time.h"
 
-namespace rubato::cloud {
+namespace rubato::rest {
 
 std::optional<WallTime> parse_http_date(std::string_view text);
 
-}  // namespace rubato::cloud
+}  // namespace rubato::rest

@@ -8,10 +8,10 @@
 #include <optional>
 #include <string>
 
-#include "cloud/retry.h"
+#include "rest/retry.h"
 #include "world/world.h"
 
-namespace rubato::cloud {
+namespace rubato::rest {
 
 enum class Verdict {
   kDone,       // success, or a refusal that no further try will change
@@ -70,4 +70,4 @@ class Caller {
   Duration clock_offset_{};
 };
 
-}  // namespace rubato::cloud
+}  // namespace rubato::rest

@@ -1,9 +1,9 @@
-#include "cloud/md5.h"
+#include "rest/md5.h"
 
 #include <bit>
 #include <cstring>
 
-namespace rubato::cloud {
+namespace rubato::rest {
 namespace {
 
 // floor(2^32 * abs(sin(i + 1))), as the RFC gives them.
@@ -89,4 +89,4 @@ std::string hex_of(std::string_view bytes) {
   return out;
 }
 
-}  // namespace rubato::cloud
+}  // namespace rubato::rest

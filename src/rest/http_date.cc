@@ -1,8 +1,8 @@
-#include "cloud/http_date.h"
+#include "rest/http_date.h"
 
 #include <charconv>
 
-namespace rubato::cloud {
+namespace rubato::rest {
 namespace {
 
 std::optional<int> digits_at(std::string_view text, size_t from, size_t count) {
@@ -36,4 +36,4 @@ std::optional<WallTime> parse_http_date(std::string_view text) {
          std::chrono::seconds(*second);
 }
 
-}  // namespace rubato::cloud
+}  // namespace rubato::rest

@@ -1,9 +1,9 @@
-#include "cloud/ini.h"
+#include "rest/ini.h"
 
 #include "core/error.h"
 #include "core/text.h"
 
-namespace rubato::cloud {
+namespace rubato::rest {
 namespace {
 
 constexpr size_t kIniBytesMax = size_t{4} << 20;
@@ -62,4 +62,4 @@ std::optional<std::string> IniFile::value(std::string_view section, std::string_
   return found->second.text;
 }
 
-}  // namespace rubato::cloud
+}  // namespace rubato::rest

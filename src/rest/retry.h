@@ -5,7 +5,7 @@
 #include "core/random.h"
 #include "core/time.h"
 
-namespace rubato::cloud {
+namespace rubato::rest {
 
 struct CallRules {
   int attempts_max = 5;
@@ -51,4 +51,4 @@ class Pace {
   Instant free_at_{};
 };
 
-}  // namespace rubato::cloud
+}  // namespace rubato::rest

@@ -1,11 +1,11 @@
-#include "cloud/caller.h"
+#include "rest/caller.h"
 
 #include <gtest/gtest.h>
 
-#include "cloud/cloud_testing.h"
-#include "cloud/http_date.h"
+#include "rest/rest_testing.h"
+#include "rest/http_date.h"
 
-namespace rubato::cloud {
+namespace rubato::rest {
 namespace {
 
 // Judges by status: 5xx again, 429 throttled, 403 skewed, 401 expired.
@@ -146,4 +146,4 @@ TEST(Pace, SlowsDownWhenThrottledAndRecovers) {
 }
 
 }  // namespace
-}  // namespace rubato::cloud
+}  // namespace rubato::rest

@@ -2,13 +2,13 @@
 #include <cstdint>
 #include <string_view>
 
-#include "cloud/ini.h"
+#include "rest/ini.h"
 #include "core/error.h"
 
 // Any bytes give sections or an Error, nothing else.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
-    const rubato::cloud::IniFile file(std::string_view(reinterpret_cast<const char*>(data), size), "fuzz");
+    const rubato::rest::IniFile file(std::string_view(reinterpret_cast<const char*>(data), size), "fuzz");
     (void)file.value("default", "region");
   } catch (const rubato::Error&) {
   }

@@ -1,8 +1,8 @@
-#include "cloud/retry.h"
+#include "rest/retry.h"
 
 #include <algorithm>
 
-namespace rubato::cloud {
+namespace rubato::rest {
 
 Duration backoff(const CallRules& rules, int attempt, Duration retry_after, Random& random) {
   Duration most = rules.backoff_first;
@@ -36,4 +36,4 @@ void Pace::succeeded() {
   if (gap_ < 1ms) gap_ = Duration{};
 }
 
-}  // namespace rubato::cloud
+}  // namespace rubato::rest

@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-namespace rubato::cloud {
+namespace rubato::rest {
 
 struct IniValue {
   std::string text;
@@ -36,4 +36,4 @@ class IniFile {
   std::map<std::string, Section, std::less<>> sections_;
 };
 
-}  // namespace rubato::cloud
+}  // namespace rubato::rest
