@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "elastic/rendezvous.h"
 #include "elastic/wire_json.h"
 
 namespace rubato::elastic {

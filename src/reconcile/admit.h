@@ -47,17 +47,9 @@ struct DrainNode {
   std::string reason;
 };
 
-// A person knows that this node's machine is dead: jobs need not wait until it has surely ended its workers.
-struct DeclareNodeLost {
-  NodeId node;
-  std::string by;
-  bool is_heard = false;  // its agent is connected
-};
-
 struct ShutDown {};
 
-using Request =
-    std::variant<SubmitJob, StopJob, ConfigureCluster, RequestResources, DrainNode, DeclareNodeLost, ShutDown>;
+using Request = std::variant<SubmitJob, StopJob, ConfigureCluster, RequestResources, DrainNode, ShutDown>;
 
 enum class Refusal {
   kShuttingDown,
@@ -68,7 +60,6 @@ enum class Refusal {
   kTooManyNodes,
   kNoSuchJob,
   kNoSuchNode,
-  kNodeLives,
   kTooLargeToRecord,
 };
 
