@@ -272,8 +272,10 @@ Task<void> Controller::act(const std::vector<Record>& records) {
   for (const Record& record : records) {
     // Its connection may have ended while this was decided, when there was no node yet to miss it.
     const auto* joined = std::get_if<cluster::NodeJoined>(&record.event);
-    if (joined && !sessions_.connected(joined->node))
-      absent_[joined->node] = listening_.at(world_.clock.now()) + kReconnectWindow;
+    if (!joined || sessions_.connected(joined->node)) continue;
+    const Instant give_up = listening_.at(world_.clock.now()) + kReconnectWindow;
+    // If this head had stood still, the agent may have given *it* up, and come back.
+    absent_[joined->node] = stalled_ ? std::max(give_up, patience_) : give_up;
   }
   std::set<NodeId> nodes = concerned(records);
   nodes.merge(owed_);
