@@ -104,4 +104,11 @@ ClusterPlace cluster_place(const ParsedCommand& parsed, const Environment& env) 
   return place_of(env, choose_cluster(list_clusters(clusters_folder(env)), named));
 }
 
+void remove_place(Files& files, const ClusterPlace& place) {
+  files.remove_tree(place.folder);
+  if (!files.exists(place.folder)) return;
+  throw Error(ErrorCode::kFailed, fmt::format("the folder of '{}' could not be removed", place.name), place.folder,
+              fmt::format("see whose files are left in it, then: rubato down --purge {}", place.name));
+}
+
 }  // namespace rubato::cli

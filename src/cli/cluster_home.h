@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/flags.h"
+#include "world/files.h"
 
 namespace rubato::cli {
 
@@ -42,6 +43,9 @@ std::string choose_past_cluster(const std::vector<ClusterFound>& found, const st
 // is no cluster file.
 ClusterPlace cluster_place(const ParsedCommand& parsed, const Environment& env);
 ClusterPlace place_of(const Environment& env, const std::string& name);
+
+// Removes the folder, or throws: a purge says that nothing is left only when it is so.
+void remove_place(Files& files, const ClusterPlace& place);
 
 // The words for a cluster that nobody has started.
 inline constexpr std::string_view kNoCluster = "no cluster is running";

@@ -89,7 +89,7 @@ class Downer {
     if (elsewhere) shell_.remote()->disconnect_all(place_.folder);
     tools_->files().remove_tree(place_.head_file());
     const std::string store = store_elsewhere();
-    if (purge) tools_->files().remove_tree(place_.folder);
+    if (purge) remove_place(tools_->files(), place_);
     shell_.err(fmt::format("'{}' is down; {}\n", place_.name, what_stays(purge, store, elsewhere)));
     if (purge) end_sessions();  // last: we may be in one
     return 0;

@@ -202,7 +202,7 @@ class RemoteShutdown {
     }
     if (unreached_.empty()) {
       forget_head();
-      tools_->files().remove_tree(place_.folder);
+      remove_place(tools_->files(), place_);
       shell_.err(fmt::format("nothing of '{}' is left here{}\n", place_.name, on_machines(cleaned)));
       return 0;
     }

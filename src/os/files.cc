@@ -173,8 +173,13 @@ void RealFiles::make_folders(const std::string& path) {
 }
 
 void RealFiles::remove_tree(const std::string& path) {
-  std::error_code ignored;
-  std::filesystem::remove_all(path, ignored);
+  // Where others work in the tree (an ssh that takes its socket away), remove_all stops at the first surprise.
+  constexpr int kTries = 100;
+  for (int tries = 0; tries < kTries; ++tries) {
+    std::error_code error;
+    std::filesystem::remove_all(path, error);
+    if (error != std::errc::no_such_file_or_directory && error != std::errc::directory_not_empty) return;
+  }
 }
 
 std::string RealFiles::make_temporary_folder(const std::string& prefix) {

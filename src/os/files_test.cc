@@ -1,6 +1,9 @@
 #include "os/files.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
+
+#include <thread>
 
 #include "world/files_testing.h"
 
@@ -27,6 +30,23 @@ TEST_F(RealDisk, APipeIsListedAsOtherAndIsNotOpened) {
   ASSERT_EQ(files().list(root()).size(), 1u);
   EXPECT_EQ(files().list(root())[0].kind, Files::Entry::Kind::kOther);
   EXPECT_THROW(files().open_read(pipe), Error);
+}
+
+// An ssh that ends takes its socket away while a purge removes the folder.
+TEST_F(RealDisk, ATreeIsRemovedThoughOthersRemoveFromItToo) {
+  for (int round = 0; round < 20; ++round) {
+    const std::string tree = root() + "/tree";
+    files().make_folders(tree);
+    std::vector<std::string> paths;
+    for (int i = 0; i < 200; ++i) paths.push_back(tree + "/" + std::to_string(i));
+    for (const std::string& path : paths) files().write_atomically(path, "");
+    std::thread other([&] {
+      for (const std::string& path : paths) ::unlink(path.c_str());
+    });
+    files().remove_tree(tree);
+    other.join();
+    ASSERT_FALSE(files().exists(tree));
+  }
 }
 
 }  // namespace
