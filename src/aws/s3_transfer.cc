@@ -316,7 +316,7 @@ PartPlan plan_parts(uint64_t size, const TransferRules& rules) {
                 "upload it in pieces of at most 312 GiB");
   }
   plan.count = static_cast<int>((size + plan.size - 1) / plan.size);
-  // A part that is being sent is there twice: as the request's body and as what is written to the socket.
+  // A part is there twice: one is sent, one is kept in case that it must be sent again.
   const auto fit = static_cast<int>(kMemoryForParts / (2 * plan.size));
   plan.parallel = std::max(1, std::min({rules.parallel, plan.count, fit}));
   return plan;

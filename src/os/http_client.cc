@@ -28,6 +28,8 @@ using Addresses = std::vector<http_wire::Stream::endpoint>;
 
 constexpr size_t kHeaderBytesMax = 64 << 10;
 constexpr size_t kBodyBytesMax = 64 << 20;
+// A longer body is not copied behind the head of its request.
+constexpr size_t kOnePieceMax = 64 << 10;
 // A stream's reader may lag behind by so many reads (16 MiB); then TCP makes the server wait.
 constexpr size_t kChunksWaitingMax = 256;
 constexpr Duration kLagPause = 5ms;
@@ -108,10 +110,13 @@ class Exchange {
   }
 
   Task<HttpResponse> run(Channel<std::string>* chunks) {
-    std::string text = request_text();
+    std::string text = request_head();
+    std::string body = std::exchange(request_.body, {});
+    if (body.size() <= kOnePieceMax) text += std::exchange(body, {});
     wire_ = kept_.take(peer_, runtime_.now());
     if (!wire_) co_await connect_any();
-    const error_code unsent = co_await wire_->write(std::move(text), deadline_);
+    error_code unsent = co_await wire_->write(std::move(text), deadline_);
+    if (!unsent && !body.empty()) unsent = co_await wire_->write(std::move(body), deadline_);
     if (unsent == asio::error::timed_out) fail(words(unsent, "sending the request"), hint(unsent));
     HttpResponse response;
     bool reusable = false, answered = true;
@@ -240,7 +245,7 @@ class Exchange {
     fail(why, "check the name, /etc/hosts and the name server: getent hosts " + endpoint_.host);
   }
 
-  std::string request_text() const {
+  std::string request_head() const {
     const auto clean = [](const std::string& text, bool spaces) {
       return text.find_first_of(std::string_view("\r\n\0", 3)) == std::string::npos &&
              (spaces || text.find(' ') == std::string::npos);
@@ -259,7 +264,7 @@ class Exchange {
       headers["content-length"] = std::to_string(request_.body.size());
     }
     for (const auto& [name, value] : headers) text += name + ": " + value + "\r\n";
-    return text + "\r\n" + request_.body;
+    return text + "\r\n";
   }
 
   // Reads the whole answer. True if the connection can be used again.
@@ -310,7 +315,7 @@ class Exchange {
   Kept& kept_;
   const Endpoint endpoint_;
   const TlsFiles tls_;
-  const HttpRequest request_;
+  HttpRequest request_;
   const Instant deadline_;
   const std::string where_, files_, peer_;
   std::optional<UnixAddress> file_;

@@ -74,7 +74,9 @@ class Wire : public std::enable_shared_from_this<Wire> {
     } else {
       asio::async_write(socket_, asio::buffer(out_), begin());
     }
-    co_return co_await settled(deadline);
+    const error_code error = co_await settled(deadline);
+    if (!error) out_ = std::string();  // a kept connection need not hold what it sent
+    co_return error;
   }
 
   // Adds what comes next to `in`.
