@@ -15,14 +15,6 @@ namespace {
 
 constexpr size_t kListPagesMax = 100'000;
 
-bool is_bucket_name(std::string_view name) {
-  if (name.size() < 3 || name.size() > 63) return false;
-  return std::ranges::all_of(name, [](char c) {
-    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-    return letter || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
-  });
-}
-
 // A bucket has a host of its own, unless its name would not fit AWS's certificate or the server is another's.
 RestCall object_call(const Client& client, const S3Address& address, std::string operation, std::string method) {
   RestCall call;
@@ -67,6 +59,14 @@ void set_bytes(RestCall& call, S3Bytes bytes) {
 
 std::string to_string(const S3Address& address) { return fmt::format("s3://{}/{}", address.bucket, address.key); }
 
+bool is_bucket_name(std::string_view name) {
+  if (name.size() < 3 || name.size() > 63) return false;
+  return std::ranges::all_of(name, [](char c) {
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    return letter || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
+  });
+}
+
 bool is_s3_address(std::string_view text) { return text.starts_with("s3://"); }
 
 S3Address parse_s3_address(std::string_view text) {
@@ -77,7 +77,11 @@ S3Address parse_s3_address(std::string_view text) {
     out.bucket = rest->substr(0, slash);
     if (slash != std::string_view::npos) out.key = rest->substr(slash + 1);
   }
-  if (!rest || !is_bucket_name(out.bucket)) {
+  if (rest && !out.bucket.empty() && !is_bucket_name(out.bucket)) {
+    throw Error(ErrorCode::kUsage, fmt::format("'{}': '{}' cannot be the name of a bucket", text, out.bucket), "",
+                kBucketRule);
+  }
+  if (out.bucket.empty()) {
     throw Error(ErrorCode::kUsage, fmt::format("'{}' names no bucket", text), "", "write it as s3://BUCKET/KEY");
   }
   if (out.key.size() > 1024) throw Error(ErrorCode::kUsage, "a key has at most 1024 bytes", std::string(text));

@@ -16,6 +16,8 @@ struct S3Address {
 std::string to_string(const S3Address& address);  // s3://bucket/key
 // Throws a usage Error for what is not s3://BUCKET[/KEY] with a bucket's name in it.
 S3Address parse_s3_address(std::string_view text);
+bool is_bucket_name(std::string_view name);
+inline constexpr const char* kBucketRule = "it has 3 to 63 letters, digits, dots, hyphens and underscores";
 bool is_s3_address(std::string_view text);
 
 struct S3Object {

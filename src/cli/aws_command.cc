@@ -7,8 +7,10 @@
 #include "aws/credentials.h"
 #include "aws/identity.h"
 #include "aws/policy.h"
+#include "aws/s3.h"
 #include "cli/command_world.h"
 #include "cli/session.h"
+#include "model/cluster_name.h"
 
 namespace rubato::cli {
 namespace {
@@ -76,11 +78,17 @@ int aws_policy_command(const ParsedCommand& parsed, const Shell& shell) {
   } else if (whom == "workers") {
     request.whom = aws::PolicyFor::kWorkers;
   } else if (whom != "user") {
-    throw bad_value(*parsed.find("for"), "nobody that a policy is for", "write user, head or workers");
+    throw bad_value(*parsed.find("for"), "there is no policy for that", "write user, head or workers");
   }
   request.cluster = parsed.value("cluster", "*");
+  if (const Given* given = parsed.find("cluster"); given != nullptr && !is_cluster_name(request.cluster))
+    throw bad_value(*given, "this cannot be the name of a cluster", std::string(kClusterNameRule));
   request.partition = aws::partition_of(parsed.value("region"));
   if (const Given* given = parsed.find("bucket")) request.buckets = given->values;
+  for (const std::string& bucket : request.buckets) {
+    if (!aws::is_bucket_name(bucket))
+      throw bad_value(*parsed.find("bucket"), "this cannot be the name of a bucket", aws::kBucketRule);
+  }
   if (request.whom == aws::PolicyFor::kWorkers && request.buckets.empty()) {
     throw Error(ErrorCode::kUsage, "workers need permissions for buckets only, and none is named", "",
                 "add --bucket NAME; without buckets workers need no role at all");

@@ -117,6 +117,8 @@ int do_help(const ParsedCommand& parsed, const Shell& shell) {
 }
 
 int do_docs(const ParsedCommand& parsed, const Shell& shell) {
+  if (parsed.has("json") && !parsed.has("openapi"))
+    throw Error(ErrorCode::kUsage, "--json needs --openapi", "", "write rubato docs --openapi --json");
   if (parsed.has("openapi")) {
     shell.out(parsed.has("json") ? api::openapi().dump(1) + "\n" : api::openapi_yaml());
   } else {

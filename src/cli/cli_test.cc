@@ -107,6 +107,8 @@ TEST(Cli, HelpOfAGroupListsItsCommands) {
   EXPECT_EQ(result.out.find("submit"), std::string::npos);
   EXPECT_EQ(type({"config", "--help"}).out, result.out);
   EXPECT_EQ(type({"help", "nothing"}).code, 2);
+  EXPECT_NE(type({"help", "cofnig"}).err.find("did you mean rubato config?"), std::string::npos);
+  EXPECT_NE(type({"docs", "--json"}).err.find("--json needs --openapi"), std::string::npos);
 }
 
 TEST(Cli, WordsOfOtherToolsAndSlipsGetASuggestion) {

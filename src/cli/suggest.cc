@@ -134,7 +134,9 @@ Error unknown_command(const std::vector<std::string>& words) {
   if (!grouped.empty()) return unknown_in_group(word, grouped, words.size() > 1 ? words[1] : "");
   std::vector<std::string_view> names;
   for (const Command* command : all_commands()) {
-    if (!command->hidden) names.push_back(command->name);
+    if (command->hidden) continue;
+    names.push_back(command->name);
+    if (const auto group = split_once(command->name, ' ')) names.push_back(group->first);
   }
   const bool flag = word.starts_with('-');
   const auto near = nearest(word, names);

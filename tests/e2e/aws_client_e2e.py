@@ -118,6 +118,9 @@ class AwsClient(harness.Case):
         self.assertIn("arn:aws-cn:s3:::data", self.rubato("aws", "policy", "--for", "workers", "--bucket", "data",
                                                          "--region", "cn-north-1").stdout)
         self.assertIn("--bucket", self.rubato("aws", "policy", "--for", "workers", code=2).stderr)
+        # A star would allow more than was asked for.
+        for wrong in (("--bucket", "data*"), ("--bucket", 'a"b'), ("--cluster", "*"), ("--for", "nobody")):
+            self.rubato("aws", "policy", *wrong, code=2)
 
     def test_node_config_has_the_names_of_the_model(self):
         self.run_it(PYTHON, ROOT / "tools/aws_shapes.py", "--check")
