@@ -17,6 +17,8 @@ namespace {
 constexpr int kRoundsMax = 100;
 // Whatever follows from so many records is decided in another turn: a head has others to serve meanwhile.
 constexpr size_t kRecordsMax = 500;
+// Each round looks at all who wait: where they are so many, a round that changed something is the turn's last.
+constexpr size_t kLongQueue = 2000;
 
 void commit(cluster::State& state, std::vector<cluster::Event> events, WallTime now, Decision& decision) {
   for (cluster::Event& event : events) {
@@ -47,14 +49,16 @@ Decision decide(cluster::State& state, const cluster::Observed& observed, std::v
     // What is free, and who needs it, is known when all have been heard: seats are given, and nodes made, only then.
     const bool know_all = !cluster::any_unheard(state, observed);
     if (know_all) commit(state, policy::place(state, observed, now, decision.wake), now, decision);
-    if (decision.records.size() - happened_count >= kRecordsMax) {
+    const auto changed = [&] { return decision.records.size() > before; };
+    const bool long_queue = state.queued.size() > kLongQueue;
+    const bool much = decision.records.size() - happened_count >= kRecordsMax;
+    // What jobs could not get is known when no round changes anything.
+    if (know_all && !changed()) commit(state, advance_scale_when_due(state, now, decision.wake), now, decision);
+    if (!changed()) return decision;
+    if (much || long_queue) {
       decision.wake.by(now);
       return decision;
     }
-    if (decision.records.size() > before) continue;
-    // What jobs could not get is known now.
-    if (know_all) commit(state, advance_scale_when_due(state, now, decision.wake), now, decision);
-    if (decision.records.size() == before) return decision;
   }
 }
 
