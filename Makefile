@@ -20,7 +20,7 @@ compile = @cmake --build --preset $(1) -j $(JOBS) --target $(2)
 # A hard link where possible; a copy across file systems.
 place = @ln -f build/release/rubato build/rubato 2>/dev/null || cp -f build/release/rubato build/rubato
 
-.PHONY: build test trial demo demo-run bench soak check asan tidy fuzz format docs install clean help
+.PHONY: build test trial demo demo-run bench soak check asan tidy fuzz format docs wheel install clean help
 
 ## build    (default) the static binary build/rubato
 build:
@@ -70,7 +70,7 @@ bench: build
 ## soak     play scenarios of examples/ with many seeds: make soak SEEDS=1..100000
 SEEDS ?= 1..10000
 soak: build
-	@for scenario in chaos spot steady changes; do echo "$$scenario:"; \
+	@for scenario in chaos spot steady changes pauses; do echo "$$scenario:"; \
 	  build/rubato simulate examples/scenarios/$$scenario.yaml --seeds $(SEEDS) || exit 1; done
 
 ## check    tidy, the unit and simulation tests by clang with ASan and UBSan, the fuzzers for a minute
@@ -115,6 +115,10 @@ docs: build
 	@build/rubato config explain --markdown >build/keys.md && mv build/keys.md docs/config-keys.md
 	@build/rubato config schema >build/schema.json && mv build/schema.json docs/cluster.schema.json
 	@build/rubato simulate examples/scenarios/day.yaml --seed 3 --svg docs/images/day >/dev/null
+
+## wheel    one file for pip, with the binary and the training library: build/wheel/rubato-*.whl
+wheel: build
+	@tools/wheel.py build/rubato build/wheel
 
 ## install  copy the binary to PREFIX/bin (default /usr/local)
 install: build/rubato

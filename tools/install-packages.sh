@@ -7,7 +7,7 @@ set -euo pipefail
 declare -A groups=(
   [build]="g++ cmake ninja-build ccache make git pkg-config libboost-dev libssl-dev nlohmann-json3-dev libyaml-dev
            libfmt-dev zlib1g-dev libzstd-dev libsqlite3-dev libexpat1-dev"
-  [test]="libgtest-dev librapidcheck-dev python3 python3-torch python3-numpy etcd-server iproute2 iptables
+  [test]="libgtest-dev librapidcheck-dev python3 python3-venv python3-torch python3-numpy etcd-server iproute2 iptables
           openssl procps tmux screen openssh-server openssh-client rsync zstd zsh fish
           docker.io podman busybox-static jq dbus-user-session systemd chromium chromium-driver fonts-dejavu-core
           python3-html5lib python3-botocore awscli"
