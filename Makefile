@@ -70,7 +70,7 @@ bench: build
 ## soak     play scenarios of examples/ with many seeds: make soak SEEDS=1..100000
 SEEDS ?= 1..10000
 soak: build
-	@for scenario in chaos spot steady changes pauses; do echo "$$scenario:"; \
+	@for scenario in chaos spot steady changes pauses partitions; do echo "$$scenario:"; \
 	  build/rubato simulate examples/scenarios/$$scenario.yaml --seeds $(SEEDS) || exit 1; done
 
 ## check    tidy, the unit and simulation tests by clang with ASan and UBSan, the fuzzers for a minute

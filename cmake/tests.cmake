@@ -49,6 +49,7 @@ rubato_seeds(steady 1..600)
 rubato_seeds(changes 1..300)
 rubato_seeds(pauses 1..150)
 rubato_seeds(pauses 930..1080)  # 935 and 1071 gave a healthy node up
+rubato_seeds(partitions 1..150)
 
 add_test(NAME tidy COMMAND ${CMAKE_SOURCE_DIR}/tools/tidy.py WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 add_test(NAME tidy_test COMMAND ${CMAKE_SOURCE_DIR}/tools/tidy_test.py --quiet)

@@ -162,6 +162,8 @@ Task<void> WorkerGroup::watch(Worker& worker) {
                          {"pid", worker.process->pid()},
                          {"code", status.code},
                          {"signal", status.signal}});
+  const bool late = was_late_ || (end_by_ && world_.clock.now() >= *end_by_);
+  if (!by_us && late && status.signal == SIGKILL) ended_by_lease_ = true;
   if ((!status.ok() || worker.output_lost()) && !by_us) {
     record_failure(worker, status);
     state_ = State::kFailed;
@@ -233,6 +235,17 @@ void WorkerGroup::stop(int signal, Duration grace) {
   if (signal != SIGKILL) killer_.set(deadline);
 }
 
+void WorkerGroup::end_by(Instant time) {
+  const Instant now = world_.clock.now();
+  was_late_ = was_late_ || (end_by_ && now >= *end_by_);
+  end_by_ = time;
+  for (const auto& worker : workers_) {
+    if (worker->process->status()) continue;
+    worker->process->end_by(time);
+    if (time <= now) worker->process->signal_group(SIGKILL);
+  }
+}
+
 void WorkerGroup::prolong(Duration grace) {
   const Instant deadline = world_.clock.now() + grace;
   if (!alive() || !stopping_ || deadline <= *kill_at_) return;
@@ -250,6 +263,8 @@ void WorkerGroup::clear() {
   stopping_ = false;
   unasked_ = true;
   kill_at_.reset();
+  end_by_.reset();
+  was_late_ = ended_by_lease_ = false;
   state_ = State::kIdle;
 }
 

@@ -52,6 +52,11 @@ class WorkerGroup {
   // Workers that are being stopped have at least this long from now on.
   void prolong(Duration grace);
 
+  // Those who live then get SIGKILL, also if this agent stands still. Renewed again and again (elastic/lease.h).
+  void end_by(Instant time);
+  // Somebody ended by that. It looks like a failure, and is none.
+  bool ended_by_lease() const { return ended_by_lease_; }
+
   // Forgets the last generation: state becomes idle. Only when no worker is alive.
   void clear();
 
@@ -95,6 +100,9 @@ class WorkerGroup {
   bool stopping_ = false;
   bool unasked_ = true;  // who has ended so far did so by itself
   std::optional<Instant> kill_at_;
+  std::optional<Instant> end_by_;
+  bool was_late_ = false;  // with a renewal
+  bool ended_by_lease_ = false;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<elastic::Failure> failures_;
   std::vector<int> forced_;

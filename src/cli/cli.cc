@@ -180,6 +180,7 @@ Body body_of(const Command& command) {
       {&events_table(), events_command},
       {&why_table(), why_command},
       {&replay_table(), replay_command},
+      {&node_lost_table(), node_lost_command},
       {&request_table(), request_command},
       {&audit_table(), audit_command},
       {&submit_table(), submit_command},

@@ -156,6 +156,23 @@ const Command& why_table() {
   return table;
 }
 
+const Command& node_lost_table() {
+  static const Command table{
+      .name = "node lost",
+      .summary = "say that a silent node is dead: its jobs need not wait for their lease",
+      .usage = "rubato node lost NODE",
+      .about =
+          "Workers of a node that nobody hears may go on until their job's lease is over; until then the job is not\n"
+          "started elsewhere. Say this only if its machine is off: else two generations of a job may train at once.",
+      .positional = {.name = "NODE",
+                     .help = "the node's name, as rubato status has it",
+                     .names = "nodes",
+                     .at_most = 1},
+      .flags = {json_flag(), cluster_flag()},
+      .examples = {{"its power supply has burnt", "rubato node lost gpu-3"}}};
+  return table;
+}
+
 const Command& request_table() {
   static const Command table{
       .name = "request",

@@ -72,7 +72,7 @@ const Command& help_table() {
       .positional = {.name = "COMMAND",
                      .help = "the command to explain",
                      .choices = "up submit jobs job logs stop rerun fetch status clusters top why "
-                                "events replay request audit exec attach rsync-up rsync-down "
+                                "events replay node request audit exec attach rsync-up rsync-down "
                                 "get-head-ip get-worker-ips monitor down plan allocate run config cp aws "
                                 "simulate doctor version completion",
                      .at_most = 2}};
@@ -104,6 +104,7 @@ const std::vector<const Command*>& all_commands() {
                                                     &why_table(),
                                                     &events_table(),
                                                     &replay_table(),
+                                                    &node_lost_table(),
                                                     &request_table(),
                                                     &audit_table(),
                                                     &exec_table(),

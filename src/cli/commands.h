@@ -20,6 +20,7 @@ const Command& events_table();
 const Command& why_table();
 const Command& replay_table();
 const Command& request_table();
+const Command& node_lost_table();
 const Command& audit_table();
 
 const Command& exec_table();

@@ -342,6 +342,8 @@ Task<int> run_head(DaemonWorld& daemon, std::string dir, HeadStart start) {
   SupervisorWatch supervisor(daemon, dir);
   settings.supervision = [&supervisor] { return supervisor.seen(); };
   settings.heartbeat = kHeartbeat;
+  settings.key = key;
+  settings.stays_here = wanted.store.empty();
   os::BulkWork& bulk = daemon.bulk;
   settings.offload = [&bulk](std::function<void()> work) { return beside(bulk, std::move(work)); };
   settings.agents = Endpoint{wanted.address.empty() ? "127.0.0.1" : wanted.address, listener->port()};

@@ -126,6 +126,12 @@ std::vector<Flag> end_flags() {
        .help = "how long a rescale waits for nodes that do not answer",
        .group = kEnds,
        .default_text = "60s"},
+      {.name = "lease",
+       .kind = kValue,
+       .value = "TIME",
+       .help = "how long it may train on nodes that do not reach the head",
+       .group = kEnds,
+       .default_text = "the cluster's: 2m"},
   };
 }
 

@@ -50,6 +50,7 @@ class MachineProvider final : public provider::NodeProvider {
   Task<void> create(NodeOrder order) override { return provider_.create(std::move(order)); }
   Task<void> salvage(NodeRemoval removal) override { return provider_.salvage(std::move(removal)); }
   Task<void> remove(NodeRemoval removal) override { return provider_.remove(std::move(removal)); }
+  bool is_ended(const NodeId& node) override { return provider_.is_ended(node); }
   Task<std::vector<NodeId>> list() override { return provider_.list(); }
 
  private:

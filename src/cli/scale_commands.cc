@@ -70,6 +70,19 @@ json request_body(const ParsedCommand& parsed) {
   return {{"bundles", std::move(bundles)}};
 }
 
+int node_lost_command(const ParsedCommand& parsed, const Shell& shell) {
+  require_word(parsed, 0, "the node", "rubato node lost NODE");
+  const Session session = open_session(parsed, shell);
+  const std::string& node = parsed.positionals.front();
+  const json reply = post(*session.api, "nodes/" + url_part(node) + "/lost");
+  if (parsed.has("json")) {
+    shell.out(json_text(reply));
+  } else {
+    shell.err(fmt::format("{} is given up for dead; its jobs are formed anew\n", node));
+  }
+  return 0;
+}
+
 int request_command(const ParsedCommand& parsed, const Shell& shell) {
   const json body = request_body(parsed);
   const Session session = open_session(parsed, shell);

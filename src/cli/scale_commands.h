@@ -6,6 +6,7 @@
 
 namespace rubato::cli {
 
+int node_lost_command(const ParsedCommand& parsed, const Shell& shell);
 int request_command(const ParsedCommand& parsed, const Shell& shell);
 int audit_command(const ParsedCommand& parsed, const Shell& shell);
 

@@ -9,6 +9,7 @@
 
 #include "cli/values.h"
 #include "core/text.h"
+#include "model/limits.h"
 
 namespace rubato::cli {
 namespace {
@@ -348,6 +349,7 @@ class SubmitReader {
     duration("grace", spec().grace);
     duration("checkpoint-timeout", spec().checkpoint_timeout);
     duration("cluster-rescale-timeout", spec().rescale_timeout);
+    if (const Given* given = parsed_.find("lease")) spec().lease = duration_value(*given, kLeaseMin);
     for (const char* name : {"USER", "LOGNAME"}) {
       const auto found = view_.env.find(name);
       if (spec().owner.empty() && found != view_.env.end()) spec().owner = found->second;

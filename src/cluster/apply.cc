@@ -264,8 +264,11 @@ struct Applier {
     state.last_join = time;
   }
   void operator()(const NodeLost& e) {
+    if (!e.silent) forget_cut_off(e.node);
     Node* node = node_at(state, e.node);
-    if (!node || node->phase == NodePhase::kRemoving) return;  // that is how it goes
+    if (!node || node->phase == NodePhase::kRemoving || node->phase == NodePhase::kLost) return;  // that is how it goes
+    if (e.silent) note_cut_off(*node);
+    node->silent = e.silent;
     // One that drained had lived.
     lose(*node, e.reason, node->phase != NodePhase::kDraining && time - node->since < kYoungDeath);
   }
@@ -284,6 +287,7 @@ struct Applier {
     }
   }
   void operator()(const NodeGone& e) {
+    if (!e.unreachable) forget_cut_off(e.node);
     if (Node* node = node_at(state, e.node)) {
       drop_workers(*node);
       Spent& spent = state.spent[node->type];
@@ -374,6 +378,8 @@ struct Applier {
       job.master_port = e.master_port;
       set_failure_pending(job, false);
       job.ran = e.generation;
+      job.round = job.seats;
+      forget_cut_off(job);
       job.unfinished.clear();
       for (const Seat& seat : job.seats) job.unfinished.insert(seat.node);
       job.lost_since_failure = false;
@@ -396,6 +402,7 @@ struct Applier {
       if (!job.failure_pending) job.failures.clear();
       job.failed.insert(e.node);
       set_failure_pending(job, true);
+      job.lost_since_failure = job.lost_since_failure || e.fenced;
       for (const elastic::Failure& failure : e.failures) {
         if (job.failures.size() < kFailuresMax) job.failures.push_back(failure);
       }
@@ -442,6 +449,8 @@ struct Applier {
     change(e.job, [&](Job& job) {
       job.seats.clear();
       job.leaving.clear();
+      job.round.clear();
+      forget_cut_off(job);
       job.reason = e.reason;
       job.end_cause = e.cause;
       job.ended_at = time;
@@ -530,6 +539,38 @@ struct Applier {
     }
     drop_workers(node);
     move(node, NodePhase::kLost, reason);
+  }
+
+  // Nobody hears it: what it had of a started round may still run there.
+  void note_cut_off(const Node& node) {
+    const auto it = state.jobs_on.find(node.id);
+    if (it == state.jobs_on.end()) return;
+    CutOff cut_off;
+    cut_off.agent = node.agent;
+    cut_off.address = node.info.address;
+    cut_off.port = node.info.peer_port;
+    for (const JobId& id : it->second) {
+      Job& job = state.jobs.at(id);
+      const bool ran = std::ranges::any_of(
+          job.round, [&](const Seat& seat) { return seat.node == node.id && seat.agent == node.agent; });
+      const bool done = job.phase == JobPhase::kRunning && job.done.contains(node.id);
+      if (!ran || done || ended(job.phase)) continue;
+      job.cut_off[node.id] = cut_off;
+      state.beside_cut_off.insert(id);
+    }
+  }
+
+  // It is known that no worker lives there.
+  void forget_cut_off(const NodeId& node) {
+    std::erase_if(state.beside_cut_off, [&](const JobId& id) {
+      Job& job = state.jobs.at(id);
+      job.cut_off.erase(node);
+      return job.cut_off.empty();
+    });
+  }
+  void forget_cut_off(Job& job) {
+    job.cut_off.clear();
+    state.beside_cut_off.erase(job.id);
   }
 
   // Its agent is gone, and workers die with their agent.

@@ -75,7 +75,7 @@ struct Describer {
     return fmt::format("node {} joined with {}", e.node.value, rubato::describe(e.resources));
   }
   std::string operator()(const NodeLost& e) const {
-    return fmt::format("node {} lost{}", e.node.value, because(e.reason));
+    return fmt::format("node {} {}{}", e.node.value, e.silent ? "is silent and given up" : "lost", because(e.reason));
   }
   std::string operator()(const NodeDraining& e) const {
     return fmt::format("node {} drains{}", e.node.value, because(e.reason));
@@ -96,7 +96,9 @@ struct Describer {
     return e.error.empty() ? fmt::format("node {} is up to date", e.node.value)
                            : fmt::format("node {} could not be updated: {}", e.node.value, e.error);
   }
-  std::string operator()(const NodeGone& e) const { return fmt::format("node {} is gone", e.node.value); }
+  std::string operator()(const NodeGone& e) const {
+    return fmt::format("node {} is gone{}", e.node.value, e.unreachable ? ": its machine does not answer" : "");
+  }
   std::string operator()(const StrayFound& e) const {
     return fmt::format("node {} is not known to anybody: it is removed", e.node.value);
   }

@@ -122,6 +122,7 @@ struct NodeJoined {
 struct NodeLost {
   NodeId node;
   std::string reason;
+  bool silent = false;  // it is only not heard: its workers may live. Told again without it: they do not
 };
 struct NodeDraining {
   NodeId node;
@@ -136,6 +137,7 @@ struct NodeRemoving {
 };
 struct NodeGone {
   NodeId node;
+  bool unreachable = false;  // its machine stays, and did not answer: its workers may live there
 };
 struct StrayFound {  // a machine of this cluster that nobody knew of; it is removed
   NodeId node;
@@ -186,6 +188,7 @@ struct SeatFailed {
   Generation generation = 0;
   NodeId node;
   std::vector<elastic::Failure> failures;
+  bool fenced = false;  // its node had lost its head for too long, and ended them: that is no fault of theirs
 };
 struct SeatDone {
   JobId job;

@@ -159,6 +159,7 @@ template <class Io>
 void fields(Io& io, NodeLost& e) {
   io("node", e.node);
   io("reason", e.reason);
+  io("silent", e.silent);
 }
 template <class Io>
 void fields(Io& io, NodeDraining& e) {
@@ -176,6 +177,7 @@ void fields(Io& io, NodeRemoving& e) {
 template <class Io>
 void fields(Io& io, NodeGone& e) {
   io("node", e.node);
+  io("unreachable", e.unreachable);
 }
 template <class Io>
 void fields(Io& io, StrayFound& e) {
@@ -232,6 +234,7 @@ void fields(Io& io, SeatFailed& e) {
   io("generation", e.generation);
   io("node", e.node);
   io("failures", e.failures);
+  io("fenced", e.fenced);
 }
 template <class Io>
 void fields(Io& io, SeatDone& e) {

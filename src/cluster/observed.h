@@ -25,6 +25,17 @@ struct Observed {
   // Nodes that are up as the journal says, but of which this head has not heard since it began to listen, or since it
   // stood still: they may have anything to report. Nothing is decided about them, nor about jobs that are there.
   std::set<NodeId> unheard;
+  // Nodes that are up as the journal says, that nobody hears, and that are not given up yet: nothing is decided about
+  // the jobs that are there, and no other is placed there.
+  std::set<NodeId> silent;
+  // Nodes whose workers may live though nobody hears them: how long ago the head last answered them. They end them by
+  // themselves (elastic/lease.h).
+  std::map<NodeId, Duration> silence;
+  // By agent that was given up: who has stopped to vouch for it.
+  std::map<AgentId, std::set<AgentId>> fenced;
+  // False: nobody holds a lease, for the provider ends any agent by itself, and says so.
+  bool leases = true;
+  Duration heartbeat = 3s;
   // When this head began to listen; again after each time that it stood still. Nobody was late before.
   WallTime listening_since{};
 
@@ -50,14 +61,17 @@ inline bool is_unheard(const State& state, const Observed& observed, const NodeI
   return it != state.nodes.end() && (it->second.phase == NodePhase::kUp || it->second.phase == NodePhase::kDraining);
 }
 
-// Whether some such node has, or may have, workers of this job: what they did is not known yet.
+// Whether some such node, or a silent one, has, or may have, workers of this job: what they did is not known yet.
 inline bool is_unheard(const State& state, const Observed& observed, const Job& job) {
-  if (observed.unheard.empty()) return false;
+  if (observed.unheard.empty() && observed.silent.empty()) return false;
+  const auto unheard = [&](const NodeId& node) {
+    return observed.silent.contains(node) || is_unheard(state, observed, node);
+  };
   for (const Seat& seat : job.seats) {
-    if (is_unheard(state, observed, seat.node)) return true;
+    if (unheard(seat.node)) return true;
   }
   for (const auto& [node, workers] : job.leaving) {
-    if (is_unheard(state, observed, node)) return true;
+    if (unheard(node)) return true;
   }
   return false;
 }

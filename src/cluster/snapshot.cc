@@ -38,6 +38,7 @@ void fields(Io& io, Node& n) {
   io("reasons", n.reasons);
   io("idle_since", n.idle_since);
   io("never_was", n.never_was);
+  io("silent", n.silent);
 }
 
 template <class Io>
@@ -48,6 +49,13 @@ void fields(Io& io, Output& o) {
   io("files", o.files);
   io("bytes", o.bytes);
   io("reason", o.reason);
+}
+
+template <class Io>
+void fields(Io& io, CutOff& c) {
+  io("agent", c.agent);
+  io("address", c.address);
+  io("port", c.port);
 }
 
 template <class Io>
@@ -67,6 +75,8 @@ void fields(Io& io, Job& j) {
   io("done", j.done);
   io("ran", j.ran);
   io("unfinished", j.unfinished);
+  io("round", j.round);
+  io("cut_off", j.cut_off);
   io("failed", j.failed);
   io("leaving", j.leaving);
   io("holding", j.holding);
@@ -156,6 +166,7 @@ void derive(State& state) {
   state.held_digest = digest(state.held);
   for (auto& [id, job] : state.jobs) {
     if (job.decided != 0) job.reasons_digest = digest(job.reasons);
+    if (!job.cut_off.empty()) state.beside_cut_off.insert(id);
   }
   state.index = index_of(state);
 }

@@ -121,6 +121,11 @@ int64_t cost_so_far(const State& state, WallTime now) {
   return sum;
 }
 
+Duration lease_of(const State& state, const Job& job) {
+  if (job.spec.lease > 0s) return job.spec.lease;
+  return state.spec ? state.spec->lease : ClusterSpec{}.lease;
+}
+
 const Job& find_job(const State& state, std::string_view reference) {
   if (const auto it = state.jobs.find(JobId{std::string(reference)}); it != state.jobs.end()) return it->second;
   std::vector<const Job*> by_prefix;

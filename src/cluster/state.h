@@ -61,6 +61,7 @@ struct Node {
   Reasons reasons;         // of the last decision about it
   WallTime idle_since{};   // nothing of any job is there; zero: something is, or it is not up
   bool never_was = false;  // the provider had no machine for it: it costs nothing
+  bool silent = false;     // it was given up because it was not heard, and may live
 
   bool usable() const { return phase == NodePhase::kUp; }
 };
@@ -88,6 +89,14 @@ struct Output {
   std::string reason;  // kMissing
 };
 
+// An agent that was given up because nobody hears it. Its workers may live until it must have ended them.
+struct CutOff {
+  AgentId agent;
+  std::string address;  // where it listened
+  uint16_t port = 0;
+  bool operator==(const CutOff&) const = default;
+};
+
 struct Job {
   JobId id;
   JobSpec spec;
@@ -109,6 +118,8 @@ struct Job {
   std::vector<Seat> seats;
   std::set<NodeId> done;          // seats whose workers all ended well in this generation
   Generation ran = 0;             // the last generation that was started; 0: none was, or it was not noted
+  std::vector<Seat> round;        // its seats: they vouch for each other (elastic/lease.h)
+  std::map<NodeId, CutOff> cut_off;  // of these, those whose workers may still be alive: nothing starts beside them
   std::set<NodeId> unfinished;    // its nodes that have not said that all their workers ended well by themselves
   std::set<NodeId> failed;        // seats that reported a failure since the last start
   std::map<NodeId, int> leaving;  // workers of earlier seats that may still be alive
@@ -195,6 +206,7 @@ struct State {
   // Jobs of whose output the node may not forget its part: it was not brought, or the job may come back.
   std::map<NodeId, std::set<JobId>> outputs_on;
   std::map<std::string, JobId> requests;  // request ids of the jobs that are here
+  std::set<JobId> beside_cut_off;         // not written: the jobs that have a CutOff
   Index index;                            // not written: follows from the rest
 };
 
@@ -203,6 +215,8 @@ inline constexpr size_t kEndedMax = 1000;
 
 // nullptr for an id that nothing refers to, and for nodes beside the head, which have none.
 const NodeRecipe* find_recipe(const State& state, const std::string& id);
+// How long it may train without its head.
+Duration lease_of(const State& state, const Job& job);
 
 // What is free on a usable node: its resources less seats and leaving workers.
 Resources free_on(const State& state, const Node& node);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "elastic/lease.h"
 #include "elastic/wire_json.h"
 
 namespace rubato::elastic {
@@ -55,6 +56,42 @@ void check_protocol(const json& j, std::string_view who) {
               "", "use the same version of rubato on all machines: `rubato up` again replaces older agents");
 }
 
+json agents_json(const std::vector<AgentId>& agents) {
+  json list = json::array();
+  for (const AgentId& agent : agents) list.push_back(agent.value);
+  return list;
+}
+
+std::vector<AgentId> read_agents(const json& j, const char* key) {
+  std::vector<AgentId> agents;
+  if (!j.contains(key)) return agents;  // of an older version
+  for (const json& entry : list_at(j, key, kFenceMax)) {
+    agents.push_back(AgentId{entry.get<std::string>()});
+    if (agents.back().value.size() > kNameMax) not_ours("the id of an agent is too long");
+  }
+  return agents;
+}
+
+json witnesses_json(const std::vector<WitnessAddress>& witnesses) {
+  json list = json::array();
+  for (const WitnessAddress& one : witnesses) list.push_back({one.agent.value, one.address, one.port});
+  return list;
+}
+
+std::vector<WitnessAddress> read_witnesses(const json& j) {
+  std::vector<WitnessAddress> witnesses;
+  for (const json& entry : list_at(j, "witnesses", kWitnessesMax)) {
+    if (!entry.is_array() || entry.size() != 3) not_ours("a witness of the wrong length");
+    WitnessAddress one;
+    one.agent.value = entry.at(0).get<std::string>();
+    one.address = entry.at(1).get<std::string>();
+    one.port = number<uint16_t>(entry, size_t{2});
+    if (one.agent.value.size() > kNameMax || one.address.size() > kNameMax) not_ours("a witness with a long name");
+    witnesses.push_back(std::move(one));
+  }
+  return witnesses;
+}
+
 json errand_json(const Errand& e) {
   json j = {{"job", e.job.value},
             {"generation", e.generation},
@@ -66,6 +103,10 @@ json errand_json(const Errand& e) {
             {"master_port", e.master_port},
             {"restarts_used", e.restarts_used},
             {"output", e.output}};
+  if (e.phase == Phase::kRunning) {
+    j["lease_us"] = to_micros(e.lease);
+    j["witnesses"] = witnesses_json(e.witnesses);
+  }
   // To end a job nothing need be known of it.
   if (e.spec != JobSpec{}) j["spec"] = to_json(e.spec);
   return j;
@@ -84,6 +125,8 @@ Errand read_errand(const json& j) {
   e.master_port = number<uint16_t>(j, "master_port");
   e.restarts_used = number<int>(j, "restarts_used");
   e.output = j.at("output").get<std::string>();
+  if (j.contains("lease_us")) e.lease = span(j, "lease_us");
+  if (j.contains("witnesses")) e.witnesses = read_witnesses(j);
   if (j.contains("spec")) {
     e.spec = job_spec_from_json(j.at("spec"));
   } else if (e.phase == Phase::kRunning) {
@@ -93,14 +136,16 @@ Errand read_errand(const json& j) {
 }
 
 json report_json(const ErrandReport& r, Instant now) {
-  return {{"job", r.job.value},
-          {"generation", r.generation},
-          {"state", static_cast<int>(r.state)},
-          {"port", r.port},
-          {"failures", failures_json(r.failures, now)},
-          {"problem", r.problem},
-          {"forced", r.forced},
-          {"succeeded", r.succeeded}};
+  json j = {{"job", r.job.value},
+            {"generation", r.generation},
+            {"state", static_cast<int>(r.state)},
+            {"port", r.port},
+            {"failures", failures_json(r.failures, now)},
+            {"problem", r.problem},
+            {"forced", r.forced},
+            {"succeeded", r.succeeded}};
+  if (r.fenced) j["fenced"] = true;
+  return j;
 }
 
 ErrandReport read_report(const json& j, Instant now) {
@@ -113,6 +158,7 @@ ErrandReport read_report(const json& j, Instant now) {
   r.problem = cut_text(j, "problem");
   r.forced = list_at(j, "forced", kErrandWorkersMax).get<std::vector<std::string>>();
   if (j.contains("succeeded")) r.succeeded = number<uint64_t>(j, "succeeded");  // older agents do not say it
+  if (j.contains("fenced")) r.fenced = j.at("fenced").get<bool>();
   for (std::string& one : r.forced) one.resize(std::min(one.size(), kNameMax));
   return r;
 }
@@ -170,10 +216,12 @@ size_t json_bytes(std::string_view text) {
 
 struct ToAgentEncoder {
   json operator()(const Welcome& m) const {
-    return {{"type", "welcome"},
-            {"protocol", m.protocol},
-            {"head_epoch", m.head_epoch},
-            {"heartbeat_us", to_micros(m.heartbeat)}};
+    return {{"type", "welcome"},          {"protocol", m.protocol},
+            {"head_epoch", m.head_epoch}, {"heartbeat_us", to_micros(m.heartbeat)},
+            {"leased", m.leased},         {"stays_here", m.stays_here}};
+  }
+  json operator()(const LeaseAnswer& m) const {
+    return {{"type", "lease"}, {"word", static_cast<int>(m.word)}, {"sent_us", m.sent_us}, {"agent", m.agent.value}};
   }
   json operator()(const Orders& m) const {
     json errands = json::array();
@@ -186,6 +234,7 @@ struct ToAgentEncoder {
               {"errands", std::move(errands)},
               {"outputs", std::move(outputs)},
               {"drain", m.drain}};
+    if (!m.fence.empty()) j["fence"] = agents_json(m.fence);
     if (m.more) j["more"] = true;
     return j;
   }
@@ -221,10 +270,17 @@ struct ToHeadEncoder {
             {"resources", to_json(m.resources)},
             {"head_epoch", m.head_epoch},
             {"own_disk", m.own_disk},
-            {"errands", reports_json(m.errands, now)}};
+            {"errands", reports_json(m.errands, now)},
+            {"fenced", agents_json(m.fenced)}};
+  }
+  json operator()(const LeaseAsk& m) const {
+    return {{"type", "lease_ask"},        {"protocol", m.protocol}, {"node", m.node.value}, {"agent", m.agent.value},
+            {"head_epoch", m.head_epoch}, {"sent_us", m.sent_us},   {"stopped", m.stopped}};
   }
   json operator()(const NodeBeat& m) const { return {{"type", "beat"}, {"orders", m.orders}}; }
-  json operator()(const Reports& m) const { return {{"type", "reports"}, {"errands", reports_json(m.errands, now)}}; }
+  json operator()(const Reports& m) const {
+    return {{"type", "reports"}, {"errands", reports_json(m.errands, now)}, {"fenced", agents_json(m.fenced)}};
+  }
   json operator()(const LogLines& m) const {
     json lines = json::array();
     for (const LogLine& line : m.lines) lines.push_back(line_json(line));
@@ -260,6 +316,27 @@ Welcome read_welcome(const json& j) {
   m.head_epoch = number<uint64_t>(j, "head_epoch");
   m.heartbeat = span(j, "heartbeat_us");
   if (m.heartbeat < 1ms) not_ours("a heartbeat of less than a millisecond");
+  if (j.contains("leased")) m.leased = j.at("leased").get<bool>();
+  if (j.contains("stays_here")) m.stays_here = j.at("stays_here").get<bool>();
+  return m;
+}
+
+LeaseAnswer read_lease_answer(const json& j) {
+  LeaseAnswer m;
+  m.word = read_enum(j, "word", LeaseAnswer::Word::kGivenUp);
+  m.sent_us = number<int64_t>(j, "sent_us");
+  m.agent.value = short_text(j, "agent");
+  return m;
+}
+
+LeaseAsk read_lease_ask(const json& j) {
+  check_protocol(j, "agent");
+  LeaseAsk m;
+  m.node.value = id_text(j, "node");
+  m.agent.value = id_text(j, "agent");
+  m.head_epoch = number<uint64_t>(j, "head_epoch");
+  m.sent_us = number<int64_t>(j, "sent_us");
+  m.stopped = j.at("stopped").get<bool>();
   return m;
 }
 
@@ -268,6 +345,7 @@ Orders read_orders(const json& j) {
   m.revision = number<uint64_t>(j, "revision");
   for (const json& entry : list_at(j, "errands", kErrandsMax)) m.errands.push_back(read_errand(entry));
   m.drain = j.at("drain").get<bool>();
+  m.fence = read_agents(j, "fence");
   if (j.contains("more")) m.more = j.at("more").get<bool>();
   if (!j.contains("outputs")) return m;
   for (const json& entry : list_at(j, "outputs", kOutputsMax)) {
@@ -337,6 +415,7 @@ Hello read_hello(const json& j, Instant now) {
   m.head_epoch = number<uint64_t>(j, "head_epoch");
   if (j.contains("own_disk")) m.own_disk = j.at("own_disk").get<bool>();
   m.errands = read_reports(j, now);
+  m.fenced = read_agents(j, "fenced");
   return m;
 }
 
@@ -360,6 +439,7 @@ ToAgent read_to_agent(const json& j, std::optional<std::string_view> bytes) {
   if (type == "orders") return read_orders(j);
   if (type == "log_ack") return read_log_ack(j);
   if (type == "output_ack") return read_output_ack(j);
+  if (type == "lease") return read_lease_answer(j);
   if (type == "goodbye") return Goodbye{j.at("reason").get<std::string>(), j.at("refused").get<bool>()};
   not_ours(fmt::format("of unknown type '{}'", type));
 }
@@ -373,7 +453,8 @@ ToHead read_to_head(const json& j, std::optional<std::string_view> bytes, Instan
   if (bytes) not_ours("bytes after the message");
   if (type == "hello") return read_hello(j, now);
   if (type == "beat") return NodeBeat{number<uint64_t>(j, "orders")};
-  if (type == "reports") return Reports{read_reports(j, now)};
+  if (type == "reports") return Reports{read_reports(j, now), read_agents(j, "fenced")};
+  if (type == "lease_ask") return read_lease_ask(j);
   if (type == "log_lines") return read_log_lines(j);
   if (type == "package_wanted") return PackageWanted{hash_text(j, "hash"), number<uint64_t>(j, "offset")};
   if (type == "delivery") return read_delivery(j);
@@ -422,7 +503,7 @@ std::string_view to_string(ErrandState state) {
 // When a failure happened is left out: after a journey as an age it differs by the time of travel.
 bool ErrandReport::operator==(const ErrandReport& other) const {
   return job == other.job && generation == other.generation && state == other.state && port == other.port &&
-         problem == other.problem && forced == other.forced && succeeded == other.succeeded &&
+         problem == other.problem && forced == other.forced && succeeded == other.succeeded && fenced == other.fenced &&
          std::ranges::equal(failures, other.failures, same);
 }
 
@@ -470,11 +551,13 @@ std::vector<std::string> encode_orders(Orders orders) {
     for (const std::string& word : spec.args) size += json_bytes(word);
     for (const std::string& word : spec.prewarm) size += json_bytes(word);
     for (const auto& [name, value] : spec.env) size += json_bytes(name) + json_bytes(value);
-    make_room(size, 256 + spec.args.size() + spec.prewarm.size() + 2 * spec.env.size());
+    size += errand.witnesses.size() * 2 * kNameMax;
+    make_room(size, 256 + 4 * errand.witnesses.size() + spec.args.size() + spec.prewarm.size() + 2 * spec.env.size());
     part.errands.push_back(std::move(errand));
   }
-  make_room(orders.outputs.size() * 64, orders.outputs.size() * 3);
+  make_room(orders.outputs.size() * 64 + orders.fence.size() * 64, orders.outputs.size() * 3 + orders.fence.size());
   part.outputs = std::move(orders.outputs);
+  part.fence = std::move(orders.fence);
   messages.push_back(encode(ToAgent(std::move(part))));
   return messages;
 }

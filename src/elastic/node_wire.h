@@ -23,6 +23,14 @@ inline constexpr int kNodeProtocol = 1;
 
 // ---- head to agent ----
 
+// An agent of a generation, which vouches for the others of it (lease.h).
+struct WitnessAddress {
+  AgentId agent;
+  std::string address;
+  uint16_t port = 0;  // 0: it cannot be asked
+  bool operator==(const WitnessAddress&) const = default;
+};
+
 // One job's part on one node.
 struct Errand {
   JobId job;
@@ -38,6 +46,8 @@ struct Errand {
   std::string master_addr;
   uint16_t master_port = 0;
   int restarts_used = 0;
+  Duration lease = 2min;                  // kRunning: how long they may go on without the head
+  std::vector<WitnessAddress> witnesses;  // kRunning: of this generation; none: the node is alone in it
   JobSpec spec;
   std::string output;  // folder for $RUBATO_OUTPUT, shared by the nodes that see the head's disk
 };
@@ -54,6 +64,7 @@ struct Orders {  // everything this node should do now
   std::vector<Errand> errands;
   // An agent forgets an output that is neither in here nor in `errands`.
   std::vector<OutputOrder> outputs;
+  std::vector<AgentId> fence;  // agents that were given up: do not vouch for them
   bool drain = false;  // the node goes away: finish what is here, then exit when told by Goodbye
   bool more = false;   // the rest comes in the next message, with the same revision: these were too many for one
 };
@@ -62,6 +73,22 @@ struct Welcome {
   int protocol = kNodeProtocol;
   uint64_t head_epoch = 0;  // counts heads; an agent refuses an older one
   Duration heartbeat = 3s;  // it beats six times as often
+  // Workers end when the head is not heard for too long. Not where the head can end this agent whatever happens.
+  bool leased = false;
+  // No other machine can have the next head: when nothing listens here, there is none.
+  bool stays_here = false;
+};
+
+// Answer to LeaseAsk, from the head or from a witness.
+struct LeaseAnswer {
+  enum class Word {
+    kGoOn,
+    kNotKnown,  // neither this nor that: as no answer
+    kGivenUp,   // the next generation starts, or has: end your workers now
+  };
+  Word word = Word::kNotKnown;
+  int64_t sent_us = 0;  // as asked
+  AgentId agent;        // who answers; empty: the head
 };
 
 struct LogAck {  // lines of this job up to this sequence number are in the head's log
@@ -120,6 +147,7 @@ struct ErrandReport {
   // at once and whatever was asked for meanwhile, so that they are not run again; while the state is still kRunning or
   // kPreparing, their last lines are on the way.
   Generation succeeded = 0;
+  bool fenced = false;  // kFailed: this node ended them, as it had lost its head for too long
   bool operator==(const ErrandReport&) const;
 };
 
@@ -133,6 +161,18 @@ struct Hello {
   uint64_t head_epoch = 0;  // the newest head it has obeyed
   bool own_disk = false;    // outputs of jobs are not on the head's disk: they are delivered
   std::vector<ErrandReport> errands;
+  std::vector<AgentId> fenced;  // as in Reports
+};
+
+// Instead of Hello on a connection of its own, again and again, to the head and to other agents: may my workers go on?
+// Nothing waits before it, as beats do behind lines.
+struct LeaseAsk {
+  int protocol = kNodeProtocol;
+  NodeId node;
+  AgentId agent;
+  uint64_t head_epoch = 0;  // the newest head it has obeyed
+  int64_t sent_us = 0;      // by its own clock
+  bool stopped = false;     // it was given up, and none of its workers is alive
 };
 
 // Instead of Hello on a connection of its own, which brings what workers of this node have left: lines of a dead
@@ -170,6 +210,7 @@ struct NodeBeat {
 
 struct Reports {  // all errands, whenever one has changed
   std::vector<ErrandReport> errands;
+  std::vector<AgentId> fenced;  // of Orders::fence: those who cannot go on by a word of this agent
 };
 
 struct LogLine {
@@ -204,9 +245,9 @@ struct Leaving {  // this machine goes away by then (spot notice, SIGTERM): stop
   Duration in = 0s;
 };
 
-using ToAgent = std::variant<Welcome, Orders, LogAck, PackagePart, OutputAck, Goodbye>;
+using ToAgent = std::variant<Welcome, Orders, LogAck, PackagePart, OutputAck, Goodbye, LeaseAnswer>;
 using ToHead = std::variant<Hello, NodeBeat, Reports, LogLines, PackageWanted, Leaving, Delivery, OutputOffer,
-                            OutputPart, OutputTrouble, DeliveryEnd>;
+                            OutputPart, OutputTrouble, DeliveryEnd, LeaseAsk>;
 
 // `now` is the sender's clock, or the receiver's: the times of failures travel as ages.
 std::string encode(const ToAgent& message);
@@ -226,5 +267,6 @@ inline constexpr size_t kLogTextMax = size_t{64} << 10;
 inline constexpr size_t kLogLinesMax = 4096;    // in one message
 inline constexpr size_t kErrandsMax = 4096;     // on one node
 inline constexpr int kErrandWorkersMax = 4096;  // of one job on one node
+inline constexpr size_t kFenceMax = 20'000;     // agents that were given up, for one node
 
 }  // namespace rubato::elastic

@@ -194,6 +194,40 @@ TEST(NodeWire, SmallMessagesToTheAgentSurvive) {
   EXPECT_TRUE(g.refused);
 }
 
+TEST(NodeWire, LeasesSurviveTheJourney) {
+  Orders orders;
+  orders.errands = {node_errand()};
+  orders.errands[0].lease = 90s;
+  orders.errands[0].witnesses = {{AgentId{"a1"}, "10.0.0.1", 4000}, {AgentId{"a2"}, "10.0.0.2", 0}};
+  orders.fence = {AgentId{"a3"}};
+  const auto read = std::get<Orders>(decode_to_agent(encode(ToAgent(orders))));
+  EXPECT_EQ(read.errands[0].lease, 90s);
+  EXPECT_EQ(read.errands[0].witnesses, orders.errands[0].witnesses);
+  EXPECT_EQ(read.fence, orders.fence);
+
+  LeaseAsk ask;
+  ask.node.value = "n-1";
+  ask.agent.value = "a1";
+  ask.head_epoch = 3;
+  ask.sent_us = -5;
+  ask.stopped = true;
+  const auto asked = std::get<LeaseAsk>(decode_to_head(encode(ToHead(ask))));
+  EXPECT_EQ(std::tie(asked.node, asked.agent, asked.head_epoch, asked.sent_us, asked.stopped),
+            std::tie(ask.node, ask.agent, ask.head_epoch, ask.sent_us, ask.stopped));
+
+  LeaseAnswer answer;
+  answer.word = LeaseAnswer::Word::kGivenUp;
+  answer.sent_us = 77;
+  answer.agent.value = "a2";
+  const auto answered = std::get<LeaseAnswer>(decode_to_agent(encode(ToAgent(answer))));
+  EXPECT_EQ(answered.word, answer.word);
+  EXPECT_EQ(answered.sent_us, 77);
+  EXPECT_EQ(answered.agent, answer.agent);
+
+  const auto reports = std::get<Reports>(decode_to_head(encode(ToHead(Reports{{}, {AgentId{"a3"}}}))));
+  EXPECT_EQ(reports.fenced, std::vector<AgentId>{AgentId{"a3"}});
+}
+
 TEST(NodeWire, PackageBytesTravelAsTheyAre) {
   PackagePart part;
   part.hash = kHash;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "elastic/rendezvous.h"
 #include "elastic/wire_json.h"
 
 namespace rubato::elastic {

@@ -122,6 +122,7 @@ const std::vector<Api::Route>& Api::routes() {
       {"GET /api/v1/nodes", &Api::nodes},
       {"GET /api/v1/nodes/{id}", &Api::node},
       {"DELETE /api/v1/nodes/{id}", &Api::drain_node},
+      {"POST /api/v1/nodes/{id}/lost", &Api::declare_lost},
       {"GET /api/v1/nodes/{id}/why", &Api::node_why},
       {"GET /api/v1/nodes/{id}/log", &Api::node_log},
       {"POST /api/v1/requests", &Api::request_resources},
@@ -298,6 +299,16 @@ Task<ServerReply> Api::node(Call call) {
 
 Task<ServerReply> Api::drain_node(Call call) {
   reconcile::Request request = reconcile::DrainNode{NodeId{call.parts["id"]}, "a person asked for it"};
+  co_await admit(std::move(request));
+  co_return reply(api::Accepted{}, 202);
+}
+
+Task<ServerReply> Api::declare_lost(Call call) {
+  reconcile::DeclareNodeLost lost;
+  lost.node = NodeId{call.parts["id"]};
+  lost.by = "a person";
+  lost.is_heard = controller_.is_connected(lost.node);
+  reconcile::Request request = std::move(lost);
   co_await admit(std::move(request));
   co_return reply(api::Accepted{}, 202);
 }

@@ -42,8 +42,12 @@ Controller::Controller(World& world, Journal& journal, provider::NodeProvider& p
       readers_(world.clock.loop(), settings_.offload, shared_state_),
       changed_(world.clock.loop()),
       committed_(world.clock.loop()),
-      sessions_(world, *this, log, settings_.heartbeat, listening_),
-      scope_(world.clock.loop()) {}
+      sessions_(world, *this, log, SessionTerms{settings_.heartbeat, !provider.kills_for_sure(), settings_.stays_here},
+                listening_),
+      scope_(world.clock.loop()) {
+  observed_.leases = !provider.kills_for_sure();
+  observed_.heartbeat = settings_.heartbeat;
+}
 
 void Controller::tell(cluster::Event event) {
   happened_.push_back(std::move(event));
@@ -80,12 +84,13 @@ Task<void> Controller::recover() {
 
 // From now on the adoption time counts: nobody could report before. What is up as the journal says has not been heard.
 void Controller::begin_to_listen() {
+  if (began_ == Instant{}) began_ = world_.clock.now();
   patience_ = listening_.at(world_.clock.now()) + settings_.adoption;
   observed_.listening_since = now();
   for (const auto& [id, node] : state_.nodes) {
     if (node.phase != NodePhase::kUp && node.phase != NodePhase::kDraining) continue;
     observed_.unheard.insert(id);
-    if (!sessions_.connected(id)) absent_[id] = patience_;
+    if (!sessions_.connected(id)) absent_[id].give_up = patience_;
   }
 }
 
@@ -156,7 +161,7 @@ std::optional<Instant> Controller::next_turn() {
   const Instant now_here = world_.clock.now();
   if (!happened_.empty() || !reports_.empty() || !decided_ || listening_.stalled(now_here) != stalled_) return now_here;
   std::optional<Instant> next;
-  for (const auto& [node, deadline] : absent_) next = next ? std::min(*next, deadline) : deadline;
+  for (const auto& [node, absence] : absent_) next = next ? std::min(*next, absence.give_up) : absence.give_up;
   if (!observed_.unheard.empty()) next = next ? std::min(*next, patience_) : patience_;
   if (next) next = listening_.due(*next, now_here);
   if (wake_.at) {
@@ -179,19 +184,8 @@ std::vector<cluster::Event> Controller::take_happened() {
   }
   const Instant listened = listening_.at(world_.clock.now());
   if (listened >= patience_) observed_.unheard.clear();
-  for (auto it = absent_.begin(); it != absent_.end();) {
-    if (it->second > listened) {
-      ++it;
-      continue;
-    }
-    const auto node = state_.nodes.find(it->first);
-    if (node != state_.nodes.end() &&
-        (node->second.phase == NodePhase::kUp || node->second.phase == NodePhase::kDraining)) {
-      happened.emplace_back(cluster::NodeLost{it->first, "its agent is gone"});
-    }
-    observed_.unheard.erase(it->first);
-    it = absent_.erase(it);
-  }
+  give_up_absent(happened);
+  update_silence();
   return happened;
 }
 
@@ -212,12 +206,13 @@ Task<void> Controller::decide_and_commit() {
   const auto problems = observed_.problems;
   const auto finishing = observed_.finishing;
   const auto unheard = observed_.unheard;
+  const auto silent = observed_.silent;
   std::vector<cluster::Event> happened = take_happened();
   // Most reports say what is known: with thousands of agents, deciding on each of them would take all the time there
   // is.
   const bool due = wake_.at && *wake_.at <= anchor_wall_;
   const bool same = ready == observed_.ready && problems == observed_.problems && finishing == observed_.finishing &&
-                    unheard == observed_.unheard;
+                    unheard == observed_.unheard && silent == observed_.silent;
   if (decided_ && happened.empty() && !due && same) {
     durable_ = covered;
     committed_.notify();
@@ -245,6 +240,13 @@ std::set<NodeId> Controller::concerned(const std::vector<Record>& records) {
   std::set<NodeId> nodes;
   for (const Record& record : records) {
     if (const std::optional<NodeId> node = cluster::node_of(record.event)) nodes.insert(*node);
+    // Those who vouched for it must hear of it, whatever becomes of their jobs.
+    if (const auto* lost = std::get_if<cluster::NodeLost>(&record.event)) {
+      for (const JobId& job : state_.beside_cut_off) {
+        if (!state_.jobs.at(job).cut_off.contains(lost->node)) continue;
+        for (const cluster::Seat& seat : state_.jobs.at(job).round) nodes.insert(seat.node);
+      }
+    }
     const std::optional<JobId> id = cluster::job_of(record.event);
     if (!id) continue;
     std::set<NodeId>& told = told_[*id];
@@ -275,7 +277,7 @@ Task<void> Controller::act(const std::vector<Record>& records) {
     if (!joined || sessions_.connected(joined->node)) continue;
     const Instant give_up = listening_.at(world_.clock.now()) + kReconnectWindow;
     // If this head had stood still, the agent may have given *it* up, and come back.
-    absent_[joined->node] = stalled_ ? std::max(give_up, patience_) : give_up;
+    absent_[joined->node].give_up = stalled_ ? std::max(give_up, patience_) : give_up;
   }
   std::set<NodeId> nodes = concerned(records);
   nodes.merge(owed_);
@@ -350,6 +352,16 @@ std::optional<std::string> Controller::refuse(const elastic::Hello& hello) {
 
 void Controller::connected(const elastic::Hello& hello) {
   absent_.erase(hello.node);
+  if (observed_.silent.erase(hello.node) > 0) {
+    decided_ = false;
+    // It was this head that was cut off, it seems: the others are on their way back too.
+    for (auto& [id, absence] : absent_) {
+      if (observed_.silent.contains(id) && !absence.dead)
+        absence.give_up = listening_.at(world_.clock.now()) + settings_.adoption;
+    }
+  }
+  answered_[hello.node] = world_.clock.now();  // the welcome is an answer
+  fenced(hello.agent, hello.fenced);
   const cluster::Node& node = state_.nodes.at(hello.node);
   if (node.phase != NodePhase::kUp && node.phase != NodePhase::kDraining) {
     cluster::NodeJoined joined;
@@ -362,6 +374,7 @@ void Controller::connected(const elastic::Hello& hello) {
     tell(std::move(joined));
   }
   reported(hello.node, hello.errands);
+  if (hello.info.peer_port != 0 && !doors_.contains(hello.agent)) scope_.spawn(try_door(hello.node, hello.agent));
   // The state may be ahead of the journal: what it says now is for act() to send.
   if (committing_) {
     owed_.insert(hello.node);
@@ -388,10 +401,14 @@ void Controller::leaving(const NodeId& node, const elastic::Leaving& words) {
 
 void Controller::disconnected(const NodeId& node, bool closed) {
   reconcile::forget(observed_, node);
-  // A closed connection that is not made anew at once means that the process is gone; silence has been waited for.
+  // A closed connection that is not made anew at once may mean that the process is gone; silence has been waited for.
   const Instant give_up = listening_.at(world_.clock.now()) + (closed ? kReconnectWindow : Duration(0));
   // One that has not spoken since this process stood still may have given *us* up meanwhile.
-  absent_[node] = observed_.unheard.contains(node) ? std::max(give_up, patience_) : give_up;
+  Absence absence;
+  absence.give_up = observed_.unheard.contains(node) ? std::max(give_up, patience_) : give_up;
+  absence.closed = closed;
+  absent_[node] = absence;
+  begin_to_watch(node);
   changed_.notify();
 }
 

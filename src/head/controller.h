@@ -45,6 +45,10 @@ struct HeadSettings {
   // After a start, and after it stood still, the head listens for so long before it gives up nodes whose agents have
   // not reported.
   Duration adoption = 15s;
+  // With which agents' own doors are tried: whoever had one, and has none now, is dead.
+  ChannelKey key;
+  // The next head runs on this machine too: nobody else can open the journal.
+  bool stays_here = false;
   Offload offload;  // of hashing, unpacking and waiting for the disk; unset: on the loop
 };
 
@@ -71,6 +75,7 @@ class Controller final : public SessionHost {
   // The durable state for work that takes long, beside the loop. It owns what else it touches.
   Task<void> read_state(std::function<void(const cluster::State&)> look) { return readers_.read(std::move(look)); }
   const cluster::Observed& observed() const { return observed_; }
+  bool is_connected(const NodeId& node) const { return sessions_.connected(node); }
   History& history() { return history_; }
   JobLogs& logs() { return logs_; }
   PackageStore& packages() { return packages_; }
@@ -92,6 +97,8 @@ class Controller final : public SessionHost {
   std::optional<std::string> refuse(const elastic::Hello& hello) override;
   void connected(const elastic::Hello& hello) override;
   void reported(const NodeId& node, std::vector<elastic::ErrandReport> errands) override;
+  void fenced(const AgentId& agent, const std::vector<AgentId>& others) override;
+  elastic::LeaseAnswer::Word vouch(const NodeId& node, const AgentId& agent) override;
   void caught_up(const NodeId& node) override;
   void leaving(const NodeId& node, const elastic::Leaving& words) override;
   void disconnected(const NodeId& node, bool closed) override;
@@ -117,6 +124,24 @@ class Controller final : public SessionHost {
   Task<void> decide_and_commit();
   std::vector<cluster::Event> take_happened();
   std::optional<Instant> next_turn();
+  // A node that is not connected.
+  struct Absence {
+    Instant give_up{};    // when it is looked at, in listening time
+    bool closed = false;  // its kernel ended the connection
+    bool dead = false;    // and nothing listens where its agent did
+  };
+  void give_up_absent(std::vector<cluster::Event>& happened);
+  std::optional<cluster::NodeLost> judge_absent(const NodeId& node, Absence& absence, Instant listened);
+  bool is_heard(const NodeId& node) const;
+  // controller_fence.cc
+  Task<void> try_door(NodeId node, AgentId agent);    // after it has joined
+  Task<void> watch_door(NodeId node, AgentId agent);  // while nobody hears it
+  Task<ConnectResult> knock(Endpoint door);
+  Task<void> ask_provider();  // while there are silent nodes: whether their machines are gone
+  std::optional<Endpoint> door_of(const NodeId& node, const AgentId& agent) const;
+  bool is_missed(const NodeId& node, const AgentId& agent) const;
+  void begin_to_watch(const NodeId& node);
+  void update_silence();
   // Turns listening_, and takes note of the times in which this process stood still.
   Task<void> watch_stalls();
   void begin_to_listen();
@@ -145,9 +170,14 @@ class Controller final : public SessionHost {
   cluster::Observed observed_;
   std::vector<cluster::Event> happened_;
   std::map<NodeId, std::vector<elastic::ErrandReport>> reports_;  // not looked at yet
-  // When a node that is not connected is given up, and until when others are waited for; in listening time.
-  std::map<NodeId, Instant> absent_;
+  // Nodes that are not connected, and until when others are waited for, in listening time.
+  std::map<NodeId, Absence> absent_;
   Instant patience_{};
+  Instant began_{};                     // to listen, by the plain clock
+  std::map<NodeId, Instant> answered_;  // when a node was last told that its workers may go on, by the plain clock
+  std::set<AgentId> doors_;             // agents that were reached at their own ports
+  std::set<AgentId> watched_;           // whose doors are being tried
+  bool asking_provider_ = false;
   std::optional<Instant> stalled_;          // the last stall that was taken note of
   std::map<JobId, std::set<NodeId>> told_;  // who has an errand of a job
   std::set<NodeId> owed_;                   // connected while a commit was under way: they get their orders after it

@@ -7,6 +7,7 @@
 #include "head/scale_documents.h"
 #include "policy/place.h"
 #include "policy/queue.h"
+#include "reconcile/fence.h"
 #include "reconcile/nodes.h"
 #include "reconcile/scale_input.h"
 
@@ -250,9 +251,30 @@ api::Reasons reasons_document(const cluster::Reasons& reasons) {
   return {obstacles(reasons.against), changes_of(reasons)};
 }
 
+// Nodes of a job that nobody hears.
+void add_silence(const State& state, const cluster::Observed& observed, const Job& job,
+                 std::vector<api::Obstacle>& against, std::vector<api::Change>& changes) {
+  std::set<NodeId> nodes;
+  for (const cluster::Seat& seat : job.seats) {
+    if (!observed.silent.contains(seat.node)) continue;
+    nodes.insert(seat.node);
+    against.push_back({fmt::format("node {} is silent: its workers may go on for their lease of {}", seat.node.value,
+                                   format_duration(cluster::lease_of(state, job))),
+                       {}});
+  }
+  if (const std::string reason = reconcile::fence_reason(state, observed, job); !reason.empty()) {
+    against.push_back({reason, {}});
+    for (const auto& [node, cut_off] : job.cut_off) nodes.insert(node);
+  }
+  for (const NodeId& node : nodes)
+    changes.push_back(
+        change(fmt::format("it is heard again, or its machine is known to be off: rubato node lost {}", node.value)));
+}
+
 api::Why why_job(const State& state, const cluster::Observed& observed, const Job& job, WallTime now) {
   std::vector<api::Obstacle> against = obstacles(job.reasons.against);
   std::vector<api::Change> changes = changes_of(job.reasons);
+  add_silence(state, observed, job, against, changes);
   if (cluster::gathering(job.phase)) {
     Duration longest{};
     bool hopeless = false;

@@ -145,7 +145,7 @@ void Machines::follow_node(const cluster::State& state, const NodeId& id) {
   if (creating_.contains(id) && unwanted_.insert(id).second) unwanted_grown_.notify();
   // A call to create is ended first: the provider need not cope with both at once.
   if (!creating_.contains(id) && !refreshing_.contains(id) && !removed_.contains(id) && removing_.insert(id).second)
-    scope_.spawn(remove(removal_of(state, *node)));
+    scope_.spawn(remove(removal_of(state, *node), node->silent));
 }
 
 // The new files and commands, in the place where its agent is: a container cannot change beside its work.
@@ -287,13 +287,18 @@ Task<void> Machines::remove_for_good(provider::NodeRemoval removal) {
   }
 }
 
-Task<void> Machines::remove(provider::NodeRemoval removal) {
+Task<void> Machines::remove(provider::NodeRemoval removal, bool silent) {
   const NodeId node = removal.node;
+  // Its workers may live, and jobs wait for their end.
+  if (silent) {
+    const bool killed = co_await provider_.kill(node);
+    if (killed) tell_(cluster::NodeLost{node, "its agent was silent, and was killed"});
+  }
   co_await remove_for_good(std::move(removal));
   removing_.erase(node);
   removed_.insert(node);
   if (sweeps_ > 0) gone_.insert(node);
-  tell_(cluster::NodeGone{node});
+  tell_(cluster::NodeGone{node, !provider_.is_ended(node)});
 }
 
 Task<void> Machines::remove_stray(NodeId node) {

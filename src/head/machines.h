@@ -56,7 +56,7 @@ class Machines {
   Task<void> salvage(provider::NodeRemoval removal);
   provider::NodeOrder order_for(const cluster::State& state, const cluster::Node& node);
   void start_refresh(const cluster::State& state, const cluster::Node& node);
-  Task<void> remove(provider::NodeRemoval removal);
+  Task<void> remove(provider::NodeRemoval removal, bool silent);
 
   World& world_;
   provider::NodeProvider& provider_;

@@ -15,11 +15,11 @@ constexpr Duration kGreetingMax = 5s;
 constexpr Duration kDeliveryQuietMax = 60s;
 }  // namespace
 
-Sessions::Sessions(World& world, SessionHost& host, Log log, Duration heartbeat, ListeningClock& listening)
+Sessions::Sessions(World& world, SessionHost& host, Log log, SessionTerms terms, ListeningClock& listening)
     : world_(world),
       host_(host),
       log_(std::move(log)),
-      heartbeat_(heartbeat),
+      terms_(terms),
       listening_(listening),
       scope_(world.clock.loop()) {}
 
@@ -35,6 +35,7 @@ Task<std::optional<Hello>> Sessions::greet(Connection& connection, uint64_t epoc
   if (!answered || !*answered) co_return std::nullopt;
   ToHead message = decode_to_head(**answered, world_.clock.now());
   if (const auto* delivery = std::get_if<Delivery>(&message)) co_await take_delivery(connection, delivery->node, epoch);
+  if (const auto* ask = std::get_if<LeaseAsk>(&message)) co_await answer_leases(connection, *ask, epoch);
   auto* hello = std::get_if<Hello>(&message);
   if (!hello) co_return std::nullopt;
   if (hello->head_epoch > epoch) {
@@ -76,12 +77,10 @@ Task<void> Sessions::attend(std::unique_ptr<Connection> connection, uint64_t epo
   auto session = std::make_shared<Session>();
   session->connection = std::move(connection);
   session->agent = hello->agent;
+  session->heard = listening_.at(world_.clock.now());
   sessions_[node] = session;
 
-  Welcome welcome;
-  welcome.head_epoch = epoch;
-  welcome.heartbeat = heartbeat_;
-  session->connection->send(encode(ToAgent(welcome)));
+  session->connection->send(encode(ToAgent(welcome(epoch, node))));
   host_.connected(*hello);
   bool closed = false;
   try {
@@ -94,16 +93,41 @@ Task<void> Sessions::attend(std::unique_ptr<Connection> connection, uint64_t epo
   host_.disconnected(node, closed);
 }
 
+// The head's own machine cannot be cut off from it.
+Welcome Sessions::welcome(uint64_t epoch, const NodeId& node) const {
+  Welcome welcome;
+  welcome.head_epoch = epoch;
+  welcome.heartbeat = terms_.heartbeat;
+  welcome.leased = terms_.leased && node.value != kHeadNode;
+  welcome.stays_here = terms_.stays_here;
+  return welcome;
+}
+
+Task<void> Sessions::answer_leases(Connection& connection, LeaseAsk ask, uint64_t epoch) {
+  const NodeId node = ask.node;
+  while (ask.node == node && connection.peer_name() == "node/" + node.value && ask.head_epoch <= epoch) {
+    LeaseAnswer answer;
+    answer.sent_us = ask.sent_us;
+    answer.word = host_.vouch(node, ask.agent);
+    if (const auto it = sessions_.find(node); it != sessions_.end() && it->second->agent == ask.agent)
+      it->second->heard = listening_.at(world_.clock.now());
+    connection.send(encode(ToAgent(answer)));
+    const auto received = co_await within(world_.clock.loop(), listening_, 2 * terms_.heartbeat, connection.receive());
+    if (!received || !*received) co_return;
+    const ToHead message = decode_to_head(**received, world_.clock.now());
+    const auto* next = std::get_if<LeaseAsk>(&message);
+    if (!next) co_return;
+    ask = *next;
+  }
+}
+
 Task<void> Sessions::take_delivery(Connection& connection, NodeId node, uint64_t epoch) {
   if (connection.peer_name() != "node/" + node.value) {
     log_.warning("delivery refused", {{"node", node.value}, {"certificate", connection.peer_name()}});
     co_return;
   }
   deliveries_[node] = &connection;
-  Welcome welcome;
-  welcome.head_epoch = epoch;
-  welcome.heartbeat = heartbeat_;
-  connection.send(encode(ToAgent(welcome)));
+  connection.send(encode(ToAgent(welcome(epoch, node))));
   bool more = true;
   while (more) {
     const auto received = co_await within(world_.clock.loop(), listening_, kDeliveryQuietMax, connection.receive());
@@ -149,15 +173,22 @@ Task<bool> Sessions::take_delivered(Connection& connection, const NodeId& node, 
 Task<bool> Sessions::listen_to(const NodeId& node, Session& session) {
   Turns turns(world_.clock.loop());  // an agent may have sent megabytes of lines at once
   while (true) {
-    const auto received = co_await within(world_.clock.loop(), listening_, heartbeat_, session.connection->receive());
+    const auto received =
+        co_await within(world_.clock.loop(), listening_, terms_.heartbeat, session.connection->receive());
     if (!received) co_return false;
     if (!*received) co_return session.connection->ended() == Connection::End::kClosed;
     // What comes late on a connection that was replaced would undo what the new one has told.
     if (!is_current(node, session)) co_return false;
+    session.heard = listening_.at(world_.clock.now());
     ToHead message = decode_to_head(**received, world_.clock.now());
     co_await handle(node, session, std::move(message));
     co_await turns.step();
   }
+}
+
+std::optional<Instant> Sessions::heard(const NodeId& node) const {
+  const auto it = sessions_.find(node);
+  return it == sessions_.end() ? std::nullopt : std::optional<Instant>(it->second->heard);
 }
 
 bool Sessions::is_current(const NodeId& node, const Session& session) const {
@@ -171,6 +202,7 @@ Task<void> Sessions::handle(const NodeId& node, Session& session, ToHead message
     session.asked = 0;
     host_.caught_up(node);
   } else if (const auto* reports = std::get_if<Reports>(&message)) {
+    host_.fenced(session.agent, reports->fenced);
     host_.reported(node, reports->errands);
   } else if (auto* lines = std::get_if<LogLines>(&message)) {
     LogAck ack;

@@ -24,6 +24,10 @@ class SessionHost {
   // Sends it its orders, now or once they are durable.
   virtual void connected(const elastic::Hello& hello) = 0;
   virtual void reported(const NodeId& node, std::vector<elastic::ErrandReport> errands) = 0;
+  // These cannot go on by a word of that agent (elastic/lease.h).
+  virtual void fenced(const AgentId& agent, const std::vector<AgentId>& others) = 0;
+  // Whether its workers may go on.
+  virtual elastic::LeaseAnswer::Word vouch(const NodeId& node, const AgentId& agent) = 0;
   // All that it had sent when ask_again() was called has been handled.
   virtual void caught_up(const NodeId& node) = 0;
   virtual void leaving(const NodeId& node, const elastic::Leaving& words) = 0;
@@ -40,10 +44,17 @@ class SessionHost {
   virtual void delivered(const NodeId& node) = 0;  // all that it had
 };
 
+// What agents are told of this head.
+struct SessionTerms {
+  Duration heartbeat = 3s;
+  bool leased = false;      // elastic::Welcome
+  bool stays_here = false;  // the same
+};
+
 class Sessions {
  public:
   // Silence counts in `listening`'s time, which outlives this.
-  Sessions(World& world, SessionHost& host, Log log, Duration heartbeat, ListeningClock& listening);
+  Sessions(World& world, SessionHost& host, Log log, SessionTerms terms, ListeningClock& listening);
 
   // Admits agents from this listener until cancelled. `epoch` is this head's.
   Task<void> serve(Listener& listener, uint64_t epoch);
@@ -55,17 +66,22 @@ class Sessions {
   bool asked(const NodeId& node) const;  // and has not answered
   void dismiss(const NodeId& node, const std::string& reason, bool refused);
   bool connected(const NodeId& node) const { return sessions_.contains(node); }
+  // When it was last heard, in listening time; nullopt: it is not connected.
+  std::optional<Instant> heard(const NodeId& node) const;
   size_t size() const { return sessions_.size(); }
 
  private:
   struct Session {
     std::unique_ptr<Connection> connection;
     AgentId agent;
+    Instant heard{};  // in listening time
     uint64_t revision = 0;
     uint64_t asked = 0;  // by ask_again(): the revision that it is to act on; 0: it has
   };
 
   Task<void> attend(std::unique_ptr<Connection> connection, uint64_t epoch);
+  elastic::Welcome welcome(uint64_t epoch, const NodeId& node) const;
+  Task<void> answer_leases(Connection& connection, elastic::LeaseAsk ask, uint64_t epoch);
   Task<void> take_delivery(Connection& connection, NodeId node, uint64_t epoch);
   Task<bool> take_delivered(Connection& connection, const NodeId& node, elastic::ToHead message);  // false: the end
   // nullopt: this connection is of no use (any more).
@@ -77,7 +93,7 @@ class Sessions {
   World& world_;
   SessionHost& host_;
   Log log_;
-  Duration heartbeat_;
+  const SessionTerms terms_;
   ListeningClock& listening_;
   std::map<NodeId, std::shared_ptr<Session>> sessions_;
   std::map<NodeId, Connection*> deliveries_;  // the newest of each node: two would mix their bytes

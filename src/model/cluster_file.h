@@ -135,6 +135,7 @@ struct ClusterFile {
   AuthConfig auth;
   DockerConfig docker;
   AutoscalingConfig autoscaling;
+  Duration lease = 2min;
   std::map<std::string, NodeTypeConfig> types;
   std::string head_type;
   FilesConfig files;

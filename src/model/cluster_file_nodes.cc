@@ -11,6 +11,7 @@
 
 #include "core/text.h"
 #include "model/cluster_file_readers.h"
+#include "model/limits.h"
 #include "model/provider_kind.h"
 #include "model/yaml_value.h"
 
@@ -98,6 +99,16 @@ class NodesReader {
     }
     if (const auto speed = top_.number("autoscaling.upscaling_speed")) scaling.upscaling_speed = *speed;
     if (const auto idle = top_.duration("autoscaling.idle_timeout")) scaling.idle_timeout = *idle;
+    read_lease();
+  }
+
+  void read_lease() {
+    const auto lease = top_.duration("lease");
+    if (!lease) return;
+    out_.lease = *lease;
+    if (*lease >= kLeaseMin) return;
+    findings_.error(top_.find("lease")->value, fmt::format("a lease of {} is too short", format_duration(*lease)),
+                    fmt::format("write at least {}", format_duration(kLeaseMin)));
   }
 
   void read_money() {

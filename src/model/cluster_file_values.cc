@@ -179,6 +179,7 @@ ordered_json resolved_values(const ClusterFile& file) {
   out["cluster_name"] = file.name;
   out["provider"] = provider_value(file.provider);
   out["auth"] = auth_value(file.auth);
+  out["lease"] = duration_value(file.lease);
   out["autoscaling"] = autoscaling_value(file);
   if (!file.provider.has_hosts()) {
     put_text(out, "head_type", file.head_type);

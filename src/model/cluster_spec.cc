@@ -300,6 +300,7 @@ ClusterSpec cluster_spec_of(const ClusterFile& file, const std::string& contents
   spec.max_where = file.place("autoscaling.max_workers");
   if (spec.max_where.empty()) spec.max_where = file.place("node_types");
   spec.scaling = scaling_of(file);
+  spec.lease = file.lease;
   for (const auto& [name, config] : file.types) {
     const std::string path = "node_types." + name;
     NodeType type;
@@ -379,7 +380,8 @@ json to_json(const ClusterSpec& spec) {
   json out = {
       {"name", spec.name},           {"provider", spec.provider},         {"isolation", to_string(spec.isolation)},
       {"head_type", spec.head_type}, {"head_runtime", spec.head_runtime}, {"max_workers", spec.max_workers},
-      {"max_where", spec.max_where}, {"scaling", to_json(spec.scaling)},  {"types", std::move(types)}};
+      {"max_where", spec.max_where}, {"scaling", to_json(spec.scaling)},  {"types", std::move(types)},
+      {"lease_us", micros(spec.lease)}};
   if (spec.recipes.empty()) return out;
   out["head_recipe"] = spec.head_recipe;
   out["provider_config"] = spec.provider_config;
@@ -404,6 +406,7 @@ ClusterSpec cluster_spec_from_json(const json& object) {
       for (const auto& [id, recipe] : object.at("recipes").items())
         spec.recipes.emplace(id, node_recipe_from_json(recipe));
     }
+    if (object.contains("lease_us")) spec.lease = from_micros(object.at("lease_us"));
     for (const json& one : object.at("types")) {
       NodeType type = node_type_from_json(one);
       spec.types.emplace(type.name, std::move(type));

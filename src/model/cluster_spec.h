@@ -90,6 +90,7 @@ struct ClusterSpec {
   int max_workers = 0;  // over all types, without the head's node
   std::string max_where;
   Scaling scaling;
+  Duration lease = 2min;  // how long a job may train without its head, if it does not say
   bool operator==(const ClusterSpec&) const = default;
 };
 

@@ -10,6 +10,7 @@ using enum KeyEra;
 std::vector<ConfigKey> cluster_rows() {
   return {
       {"cluster_name", kText, "default", "names the cluster, its nodes and its folder here"},
+      {"lease", kDuration, "2m", "how long a job may train on nodes that do not reach the head", kOurs},
       {"autoscaling", kSection, "", "how many nodes there may be, and when they come and go", kOurs},
       {"autoscaling.max_workers", kCount, "2; the number of worker_ips on hosts of your own",
        "the most workers over all types; the head is not counted", kOurs},

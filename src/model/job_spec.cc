@@ -198,24 +198,26 @@ bool valid_env_name(std::string_view name) {
 }
 
 json to_json(const JobSpec& spec) {
-  return json{{"name", spec.name},
-              {"kind", to_string(spec.kind)},
-              {"program", spec.program},
-              {"args", spec.args},
-              {"python", spec.python},
-              {"prewarm", spec.prewarm},
-              {"env", spec.env},
-              {"package", spec.package},
-              {"workers_min", spec.workers_min},
-              {"workers_max", spec.workers_max},
-              {"per_worker", to_json(spec.per_worker)},
-              {"priority", spec.priority},
-              {"owner", spec.owner},
-              {"max_restarts", spec.max_restarts},
-              {"timeout_s", json_seconds(spec.timeout)},
-              {"grace_s", json_seconds(spec.grace)},
-              {"checkpoint_timeout_s", json_seconds(spec.checkpoint_timeout)},
-              {"rescale_timeout_s", json_seconds(spec.rescale_timeout)}};
+  json out = json{{"name", spec.name},
+                  {"kind", to_string(spec.kind)},
+                  {"program", spec.program},
+                  {"args", spec.args},
+                  {"python", spec.python},
+                  {"prewarm", spec.prewarm},
+                  {"env", spec.env},
+                  {"package", spec.package},
+                  {"workers_min", spec.workers_min},
+                  {"workers_max", spec.workers_max},
+                  {"per_worker", to_json(spec.per_worker)},
+                  {"priority", spec.priority},
+                  {"owner", spec.owner},
+                  {"max_restarts", spec.max_restarts},
+                  {"timeout_s", json_seconds(spec.timeout)},
+                  {"grace_s", json_seconds(spec.grace)},
+                  {"checkpoint_timeout_s", json_seconds(spec.checkpoint_timeout)},
+                  {"rescale_timeout_s", json_seconds(spec.rescale_timeout)}};
+  if (spec.lease > 0s) out["lease_s"] = json_seconds(spec.lease);
+  return out;
 }
 
 JobSpec job_spec_from_json(const json& object) {
@@ -246,6 +248,7 @@ JobSpec job_spec_from_json(const json& object) {
   fields.duration("grace_s", spec.grace);
   fields.duration("checkpoint_timeout_s", spec.checkpoint_timeout);
   fields.duration("rescale_timeout_s", spec.rescale_timeout);
+  fields.duration("lease_s", spec.lease);
   fields.finish();
 
   if (spec.workers_max < spec.workers_min) {

@@ -33,6 +33,7 @@ struct JobSpec {
   Duration grace = 30s;                // between SIGTERM and SIGKILL when it is stopped
   Duration checkpoint_timeout = 120s;  // between SIGTERM and SIGKILL when it is rescaled
   Duration rescale_timeout = 60s;      // how long a new round waits for nodes that do not answer
+  Duration lease = 0s;                 // how long it may train without its head; 0: the cluster's
 
   bool operator==(const JobSpec&) const = default;
 };

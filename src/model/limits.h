@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "core/json_bounds.h"
+#include "core/time.h"
 
 namespace rubato {
 
@@ -33,6 +34,7 @@ inline constexpr size_t kJobBytesMax = size_t{1024} * 1024;  // of both; Linux t
 inline constexpr size_t kNodeTypesMax = 2000;                // of one cluster
 inline constexpr size_t kFindingsMax = 500;                  // that are listed about one file
 inline constexpr size_t kRequestIdBytesMax = 128;
+inline constexpr Duration kLeaseMin = 10s;  // a shorter one would end what a heartbeat decides
 inline constexpr size_t kQueuedJobsMax = 100'000;
 inline constexpr int64_t kNodesLedMax = 20'000;  // that a file may ask for at once; what a head can lead
 

@@ -71,6 +71,14 @@ void ErrandRunner::leave(const std::string& reason) {
   stop_workers();
 }
 
+void ErrandRunner::renew(std::optional<Instant> until) {
+  const Instant now = parts_.world.clock.now();
+  const bool was_over = lease_ && *lease_ <= now;
+  lease_ = until;
+  if (until && group_ && group_->workers.alive()) group_->workers.end_by(*until);
+  if (was_over && !(until && *until <= now)) parts_.stir();  // something may have waited for it
+}
+
 void ErrandRunner::kill() {
   if (group_) group_->workers.kill();
 }
@@ -127,6 +135,8 @@ void ErrandRunner::follow_gathering() {
 
 void ErrandRunner::follow_running() {
   if (started_ >= errand_.generation || !leaving_.empty()) return;
+  // The order may be older than it looks: this agent stood still, and the next generation runs elsewhere.
+  if (lease_ && *lease_ <= parts_.world.clock.now()) return;
   if (!idle()) {
     // All others have been told that these are gone.
     kill();
@@ -237,6 +247,7 @@ void ErrandRunner::start_workers() {
     group_ = std::make_unique<Group>(parts_, std::move(spec), std::move(setup), std::move(devices));
     port_.reset();
     group_->workers.start(errand_view(errand_));
+    if (lease_) group_->workers.end_by(*lease_);
   } catch (const Error& error) {
     could_not_start(error);
   }
@@ -301,6 +312,7 @@ ErrandReport ErrandRunner::running_report(ErrandReport report) {
     case State::kFailed:
       report.state = ErrandState::kFailed;
       report.failures = failures();
+      report.fenced = group_ && group_->workers.ended_by_lease();
       break;
   }
   return report;
@@ -313,6 +325,8 @@ std::vector<elastic::Failure> ErrandRunner::failures() const {
   for (elastic::Failure& failure : list) {
     // Several nodes may be one machine: the node's name says more.
     failure.host = parts_.settings.node.value;
+    if (group_ && group_->workers.ended_by_lease() && failure.message.empty())
+      failure.message = "ended by its node, which had not reached the head, nor enough nodes of the job, for too long";
     // A script without torch's @record leaves no error file, but Python has printed why it ended.
     const auto words = last_words_.find(failure.rank);
     if (failure.message.empty() && failure.traceback.empty() && words != last_words_.end()) {

@@ -52,6 +52,10 @@ class ErrandRunner {
   void leave(const std::string& reason);
   void kill();
 
+  // Until when its workers may live; nullopt: no such limit.
+  void renew(std::optional<Instant> until);
+  const elastic::Errand& errand() const { return errand_; }
+
   // One step nearer to what was asked for. Called after each of the above and after each stir().
   void follow();
 
@@ -93,6 +97,7 @@ class ErrandRunner {
   LogSpool log_;
   elastic::Errand errand_;  // kEnded before the first: what is here then is what an earlier agent left
   bool abandoned_ = false;
+  std::optional<Instant> lease_;
   std::string leaving_;  // why nothing is started any more
 
   bool preparing_ = false, prepared_ = false;

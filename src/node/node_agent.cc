@@ -42,6 +42,8 @@ NodeAgent::NodeAgent(World& world, NodeSettings settings, Channel<int>* signals)
       devices_(device_names(settings_)),
       outputs_(
           world, settings_, [this] { stir(); }, [this](const std::string& words) { say(words); }),
+      leases_(
+          world, settings_, self_, [this] { renew_leases(); }, [this] { stir(); }),
       room_(world.clock.loop()),
       parts_{world,
              settings_,
@@ -117,9 +119,11 @@ Task<int> NodeAgent::run() {
   if (signals_) scope_.spawn(read_signals());
   scope_.spawn(keep_connected());
   if (settings_.own_disk) scope_.spawn(outputs_.run());
+  scope_.spawn(leases_.run());
   while (true) {
     stirred_ = false;
     for (const auto& [job, errand] : runners_) errand->follow();
+    leases_.set_idle(std::ranges::all_of(runners_, [](const auto& entry) { return entry.second->idle(); }));
     std::erase_if(runners_, [this](const auto& entry) {
       if (!entry.second->forgotten()) return false;
       parts_.first_sequence = std::max(parts_.first_sequence, entry.second->log().next_sequence());
@@ -199,6 +203,10 @@ void NodeAgent::end(const std::string& reason, bool told_by_head) {
     for (const auto& [job, errand] : runners_) errand->leave(reason);
   }
   stir();
+}
+
+void NodeAgent::renew_leases() {
+  for (const auto& [job, errand] : runners_) errand->renew(leases_.valid_until(errand->errand()));
 }
 
 void NodeAgent::prewarm(const elastic::Errand& errand, const std::string& python, const std::string& work) {

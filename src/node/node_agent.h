@@ -16,6 +16,7 @@
 #include "elastic/node_wire.h"
 #include "node/delivery.h"
 #include "node/errand.h"
+#include "node/lease_keeper.h"
 #include "node/node_settings.h"
 #include "world/world.h"
 
@@ -53,6 +54,7 @@ class NodeAgent {
   void obey(const elastic::Orders& orders);
   void follow_outputs(const elastic::Orders& orders);
   void handle_goodbye(const elastic::Goodbye& goodbye);
+  void renew_leases();
 
   ErrandRunner& runner(const JobId& job);
   void prewarm(const elastic::Errand& errand, const std::string& python, const std::string& work);
@@ -68,6 +70,7 @@ class NodeAgent {
   PackageStore packages_;
   Devices devices_;
   OutputSender outputs_;
+  LeaseKeeper leases_;
   Event room_;
   NodeParts parts_;
   std::map<JobId, std::unique_ptr<ErrandRunner>> runners_;
@@ -80,6 +83,7 @@ class NodeAgent {
   elastic::Orders begun_;                                   // of which more is to come
   Connection* connection_ = nullptr;                        // obeying
   std::optional<std::vector<elastic::ErrandReport>> told_;  // on this connection
+  std::vector<AgentId> told_fenced_;
 
   bool stirred_ = true;
   Event changed_;       // stirred_, or lines to send

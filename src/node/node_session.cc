@@ -79,16 +79,19 @@ Hello NodeAgent::hello(const Connection& connection) {
   hello.info.machine = world_.machine.machine_id;
   hello.info.address = settings_.address.empty() ? connection.local_address() : settings_.address;
   hello.info.addresses = world_.network.addresses();
+  hello.info.peer_port = leases_.port();
   hello.resources = settings_.resources;
   hello.head_epoch = head_epoch_;
   hello.own_disk = settings_.own_disk;
   hello.errands = reports();
+  hello.fenced = leases_.fenced();
   return hello;
 }
 
 // False: this connection is of no use.
 Task<bool> NodeAgent::greet(Connection& connection) {
   for (const auto& [job, errand] : runners_) errand->log().rewind();
+  const Instant greeted = world_.clock.now();
   const ToHead greeting = hello(connection);
   connection.send(encode(greeting, world_.clock.now()));
   const Instant deadline = world_.clock.now() + kWelcomeMax;
@@ -105,11 +108,13 @@ Task<bool> NodeAgent::greet(Connection& connection) {
     }
     head_epoch_ = welcome->head_epoch;
     heartbeat_ = welcome->heartbeat;
+    leases_.welcomed(*welcome, greeted);
   } catch (const Error& error) {
     say("the head is not understood: " + error.message);
     co_return false;
   }
   told_ = std::get<Hello>(greeting).errands;
+  told_fenced_ = std::get<Hello>(greeting).fenced;
   co_return true;
 }
 
@@ -147,9 +152,11 @@ Task<void> NodeAgent::send_news(Connection& connection) {
   while (true) {
     co_await send_logs(connection);
     std::vector<ErrandReport> now = reports();
-    if (now != told_) {
+    std::vector<AgentId> fenced = leases_.fenced();
+    if (now != told_ || fenced != told_fenced_) {
       told_ = now;
-      const ToHead message = Reports{std::move(now)};
+      told_fenced_ = fenced;
+      const ToHead message = Reports{std::move(now), std::move(fenced)};
       connection.send(encode(message, world_.clock.now()));
     }
     std::optional<Instant> retry;
@@ -230,6 +237,7 @@ void NodeAgent::collect(const Orders& orders) {
   begun_.drain = orders.drain;
   begun_.errands.insert(begun_.errands.end(), orders.errands.begin(), orders.errands.end());
   begun_.outputs.insert(begun_.outputs.end(), orders.outputs.begin(), orders.outputs.end());
+  begun_.fence.insert(begun_.fence.end(), orders.fence.begin(), orders.fence.end());
   if (begun_.errands.size() > kErrandsMax || begun_.outputs.size() > kOutputsMax)
     throw Error(ErrorCode::kFailed, "it orders more than a node can do");
   if (!orders.more) obey(std::exchange(begun_, {}));
@@ -249,6 +257,7 @@ void NodeAgent::obey(const Orders& orders) {
     if (!ending_.empty()) mine.leave(ending_);
   }
   if (settings_.own_disk) follow_outputs(orders);
+  leases_.follow(orders);
   revision_ = orders.revision;
   stir();
 }

@@ -90,6 +90,10 @@ void ChildProcess::signal_group(int signal) {
   ::kill(target(), signal);
 }
 
+void ChildProcess::end_by(Instant time) {
+  if (!status_ && own_group_) family_->end_by(pid_, time);
+}
+
 Task<ExitStatus> ChildProcess::wait() {
   while (!status_) co_await exited_.wait();
   co_return *status_;

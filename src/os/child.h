@@ -36,6 +36,7 @@ class ChildProcess final : public Process {
   bool warm() const override { return warm_; }
   const std::optional<ExitStatus>& status() const override { return status_; }
   void signal_group(int signal) override;
+  void end_by(Instant time) override;
   Task<ExitStatus> wait() override;
   Channel<OutputChunk>& output() override { return output_; }
   Task<void> write(std::string bytes) override;

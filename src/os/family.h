@@ -40,6 +40,9 @@ class Family {
   void keep(int pipe, int file) { guard_.keep(pipe, file); }
   void let_go(int pipe) { guard_.let_go(pipe); }
 
+  // SIGKILL for this group at that time, by the guard.
+  void end_by(pid_t group, Instant time) { guard_.end_by(group, time); }
+
   // Kills and reaps adopted processes whose spawn is over.
   void sweep();
 

@@ -1,7 +1,9 @@
 #include "os/guard.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -10,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
@@ -39,6 +42,53 @@ struct Message {
   int32_t pipe = 0;
 };
 constexpr size_t kDescriptors = 2;
+
+// How often it looks whether a time was changed, while there is any.
+constexpr int kLookMs = 250;
+// A group that is overdue may take a moment to end and to be taken off.
+constexpr int kOverdueMs = 20;
+
+int64_t monotonic_ns() {
+  timespec t{};
+  ::clock_gettime(CLOCK_MONOTONIC, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+}  // namespace
+
+// Written by the agent alone, read by both.
+struct Guard::Deadlines {
+  struct Slot {
+    std::atomic<int32_t> group{0};  // 0: free
+    std::atomic<int64_t> end_by{0};
+  };
+  std::array<Slot, kGroupsMax> slots;
+  std::atomic<int32_t> used{0};  // slots up to here may be taken
+
+  Slot* of(pid_t group) {
+    const auto end = slots.begin() + used.load();
+    const auto found = std::find_if(slots.begin(), end, [&](const Slot& slot) { return slot.group == group; });
+    return found == end ? nullptr : &*found;
+  }
+
+  // The earliest; INT64_MAX: there is none.
+  int64_t next() const {
+    int64_t next = INT64_MAX;
+    for (int i = 0; i < used; ++i) {
+      if (slots[static_cast<size_t>(i)].group > 0) next = std::min(next, slots[static_cast<size_t>(i)].end_by.load());
+    }
+    return next;
+  }
+
+  void end_overdue(int64_t now) {
+    for (int i = 0; i < used; ++i) {
+      const Slot& slot = slots[static_cast<size_t>(i)];
+      if (slot.group > 0 && slot.end_by <= now) ::kill(-slot.group, SIGKILL);
+    }
+  }
+};
+
+namespace {
 
 // The guard's own part: from here on nothing allocates, as the fork may come from a process with threads.
 
@@ -153,7 +203,22 @@ bool receive(Groups& groups, Pipes& pipes) {
   return true;
 }
 
-[[noreturn]] void guard_main(int fd, std::string_view entry) {
+// Waits for the agent's end, and ends groups whose time has come.
+template <class Times>
+void wait_for_end(Groups& groups, Pipes& pipes, Times& times) {
+  while (true) {
+    const int64_t left = times.next() - monotonic_ns();
+    pollfd agent{.fd = 0, .events = POLLIN, .revents = 0};
+    const int wait =
+        times.next() == INT64_MAX ? -1 : static_cast<int>(std::clamp<int64_t>(left / 1'000'000, 0, kLookMs));
+    const int got = ::poll(&agent, 1, left <= 0 ? kOverdueMs : wait);
+    if (got > 0 && !receive(groups, pipes)) return;
+    times.end_overdue(monotonic_ns());
+  }
+}
+
+template <class Times>
+[[noreturn]] void guard_main(int fd, std::string_view entry, Times& times) {
   sigset_t all;
   sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
@@ -165,8 +230,7 @@ bool receive(Groups& groups, Pipes& pipes) {
 
   Groups groups;
   Pipes pipes;
-  while (receive(groups, pipes)) {
-  }
+  wait_for_end(groups, pipes, times);
 
   for (int round = 0; round < kRoundsMax; ++round) {
     groups.kill_all();
@@ -184,6 +248,10 @@ bool receive(Groups& groups, Pipes& pipes) {
 
 Guard::Guard(Runtime& runtime, std::string token)
     : entry_(fmt::format("{}={}", kAgentToken, token)), socket_(runtime.io()) {
+  void* const shared = ::mmap(nullptr, sizeof(Deadlines), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED)
+    throw Error(ErrorCode::kFailed, fmt::format("no memory for the guard process: {}", std::strerror(errno)));
+  deadlines_.reset(new (shared) Deadlines);
   start();
   if (pid_ < 0) {
     throw Error(ErrorCode::kFailed, fmt::format("cannot start the guard process: {}", std::strerror(errno)), "",
@@ -212,7 +280,7 @@ void Guard::start() {
   Fd ours(ends[0]);
   Fd theirs(ends[1]);
   const pid_t pid = ::fork();
-  if (pid == 0) guard_main(theirs.get(), entry_);
+  if (pid == 0) guard_main(theirs.get(), entry_, *deadlines_);
   if (pid < 0) return;
   pid_ = pid;
   socket_.assign(ours.release());
@@ -263,7 +331,25 @@ void Guard::add(pid_t group) {
   send_group(group);
 }
 
+void Guard::Unmap::operator()(Deadlines* deadlines) const { ::munmap(deadlines, sizeof *deadlines); }
+
+void Guard::end_by(pid_t group, Instant time) {
+  const int64_t at = std::max<int64_t>(1, time.time_since_epoch().count());
+  if (Deadlines::Slot* const slot = deadlines_->of(group)) {
+    slot->end_by = at;
+    return;
+  }
+  Deadlines::Slot* slot = deadlines_->of(0);
+  if (!slot && deadlines_->used < static_cast<int32_t>(kGroupsMax))
+    slot = &deadlines_->slots[static_cast<size_t>(deadlines_->used++)];
+  if (!slot) return;
+  slot->end_by = at;
+  slot->group = group;
+  send_group(0);  // it waits for a message, while there is no time to wait for
+}
+
 void Guard::remove(pid_t group) {
+  if (Deadlines::Slot* const slot = deadlines_->of(group)) slot->group = 0;
   groups_.erase(group);
   send_group(-group);
 }

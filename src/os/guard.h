@@ -9,6 +9,10 @@
 // agent's other descriptors and blocks all signals, so that it neither holds a reader of the agent's output nor falls
 // to a Ctrl-C. Should somebody kill it, a new one is started.
 //
+// It also ends groups at their time (end_by), whether or not the agent runs then: an agent that is stopped cannot keep
+// the promise that its workers end when its head has not heard it for too long. The times are in memory that both
+// share: a guard that did not run for a while sees the newest ones first.
+//
 // What it cannot catch: a grandchild in its own session that also dropped the token from its environment.
 #pragma once
 
@@ -20,6 +24,7 @@
 #include <set>
 #include <string>
 
+#include "core/time.h"
 #include "os/fd.h"
 
 namespace rubato::os {
@@ -36,6 +41,9 @@ class Guard {
   void add(pid_t group);
   void remove(pid_t group);  // before the group's leader is reaped: its number may be given anew afterwards
 
+  // It gets SIGKILL then, if it is there and no other time was given meanwhile. Of the runtime's clock.
+  void end_by(pid_t group, Instant time);
+
   // The two are descriptors of this process, which stay open until the pipe is let go.
   void keep(int pipe, int file);
   void let_go(int pipe);
@@ -50,6 +58,12 @@ class Guard {
   void watch();
   void send_group(int32_t group);
   void send_pipe(int32_t pipe, int file);
+
+  struct Deadlines;
+  struct Unmap {
+    void operator()(Deadlines* deadlines) const;
+  };
+  std::unique_ptr<Deadlines, Unmap> deadlines_;  // shared with the guard
 
   std::string entry_;  // NAME=token
   std::set<pid_t> groups_;

@@ -55,6 +55,27 @@ class GuardTest : public ::testing::Test {
     ::_exit(0);
   }
 
+  // The same with two workers. The first one's time was put off; the second one's comes. Then the agent stands still.
+  pid_t start_leased_agent(const std::string& renewed, const std::string& overdue) {
+    const pid_t pid = ::fork();
+    if (pid != 0) return pid;
+    Runtime runtime;
+    RealProcesses processes(runtime);
+    std::vector<std::unique_ptr<Process>> workers;
+    for (const std::string& command : {renewed, overdue}) {
+      SpawnSpec spec;
+      spec.argv = {"/bin/sh", "-c", command};
+      spec.env = own_environment();
+      workers.push_back(processes.spawn(spec));
+    }
+    const Instant now = runtime.now();
+    workers[0]->end_by(now + 2s);
+    workers[1]->end_by(now + 2500ms);
+    workers[0]->end_by(now + 1h);
+    ::raise(SIGSTOP);
+    while (true) ::pause();
+  }
+
   static Task<int> read_for_ever(Process& process) {
     while (true) {
       const std::optional<OutputChunk> chunk = co_await process.output().pop();
@@ -173,6 +194,16 @@ TEST_F(GuardTest, NoLineIsLostOrTwiceWhereverTheAgentIsKilled) {
     }
     EXPECT_GE(last, written()) << "round " << round;
   }
+}
+
+TEST_F(GuardTest, EndsAGroupAtItsTimeThoughTheAgentStandsStill) {
+  const std::string member = fmt::format("sh -c '{}' & ", says_pid(folder / "member"));
+  const pid_t agent = start_leased_agent(says_pid(folder / "renewed"), member + says_pid(folder / "overdue"));
+  const pid_t renewed = pid_in("renewed"), overdue = pid_in("overdue");
+  EXPECT_TRUE(eventually([&] { return !is_running(overdue) && !is_running(pid_in("member")); }));
+  EXPECT_TRUE(is_running(renewed)) << "its time was put off before it came";
+  kill_agent(agent);
+  EXPECT_TRUE(eventually([&] { return !is_running(renewed); }));
 }
 
 TEST_F(GuardTest, KillsAWorkerThatIgnoresEverything) {

@@ -112,7 +112,7 @@ class Placer {
 };
 
 std::set<NodeId> Placer::shunned_now(const Job& job) {
-  std::set<NodeId> shunned;
+  std::set<NodeId> shunned = observed_.silent;
   for (const auto& [node, until] : job.shunned) {
     if (until <= now_) continue;
     shunned.insert(node);
@@ -177,7 +177,7 @@ void Placer::repair() {
   std::vector<const Job*> order;
   for (const JobId& id : state_.index.restless_jobs()) {
     const Job& job = state_.jobs.at(id);
-    if (cluster::placed(job.phase)) order.push_back(&job);
+    if (cluster::placed(job.phase) && !cluster::is_unheard(state_, observed_, job)) order.push_back(&job);
   }
   std::ranges::sort(order, {}, [](const Job* job) { return std::tuple(-job->spec.priority, job->submitted, job->id); });
   for (const Job* job : order) {
@@ -289,7 +289,7 @@ std::vector<const Job*> Placer::donors(const Job& job) const {
     const Job& other = state_.jobs.at(id);
     if (other.phase != JobPhase::kRunning || !other.done.empty() || drafts_.contains(id) || unseated_.contains(id))
       continue;
-    if (observed_.finishing.contains(id)) continue;
+    if (observed_.finishing.contains(id) || cluster::is_unheard(state_, observed_, other)) continue;
     if (other.spec.priority <= job.spec.priority && other.workers() > other.spec.workers_min) donors.push_back(&other);
   }
   std::ranges::sort(
@@ -379,7 +379,7 @@ void Placer::hold(const Job& job, const Reasons& reasons, uint64_t digest) {
 bool Placer::may_grow(const Job& job) {
   if (drafts_.contains(job.id)) return true;
   if (job.phase != JobPhase::kRunning || !job.done.empty() || job.failure_pending) return false;
-  if (observed_.finishing.contains(job.id)) return false;
+  if (observed_.finishing.contains(job.id) || cluster::is_unheard(state_, observed_, job)) return false;
   const WallTime at = std::max(
       {later(state_.last_join, kJoinsSettle), later(job.since, kJoinsSettle), later(job.rescaled, kGrowEvery)});
   if (now_ >= at) return true;

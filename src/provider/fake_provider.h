@@ -4,6 +4,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "core/error.h"
@@ -32,6 +33,10 @@ class FakeProvider final : public NodeProvider {
     std::deque<Error> remove_errors;
     int creates = 0, removes = 0;                        // calls
     std::map<NodeId, std::vector<NodeRecipe>> ended_by;  // those that were removed, and what that was told
+    // Machines that do not answer: they are not ended, whatever is called.
+    std::function<bool(const NodeId&)> unreachable;
+    bool kills_for_sure = false;
+    std::set<NodeId> left;  // removed without an answer: their agents may live
   };
 
   FakeProvider(Clock& clock, Machines& machines) : clock_(clock), machines_(machines) {}
@@ -58,7 +63,7 @@ class FakeProvider final : public NodeProvider {
 
   Task<void> salvage(NodeRemoval removal) override {
     const NodeId node = std::move(removal.node);
-    if (!machines_.salvage || !machines_.nodes.contains(node)) co_return;
+    if (!machines_.salvage || !machines_.nodes.contains(node) || !reaches(node)) co_return;
     machines_.stopped(node);
     co_await Sleep(clock_.loop(), clock_.now() + 1ms);
     Task<void> brought = machines_.salvage(node);
@@ -70,6 +75,11 @@ class FakeProvider final : public NodeProvider {
     ++machines_.removes;
     co_await Sleep(clock_.loop(), clock_.now() + machines_.remove_delay);
     throw_next(machines_.remove_errors);
+    if (!reaches(node)) {
+      machines_.left.insert(node);
+      machines_.nodes.erase(node);
+      co_return;
+    }
     if (machines_.last_words && machines_.nodes.contains(node)) {
       machines_.stopped(node);
       co_await Sleep(clock_.loop(), clock_.now() + 1ms);
@@ -80,6 +90,15 @@ class FakeProvider final : public NodeProvider {
     machines_.ended_by[node] = std::move(removal.recipes);
   }
 
+  bool is_ended(const NodeId& node) override { return !machines_.left.contains(node); }
+  bool kills_for_sure() const override { return machines_.kills_for_sure; }
+  Task<bool> kill(NodeId node) override {
+    if (!machines_.kills_for_sure || !machines_.stopped) co_return false;
+    machines_.stopped(node);
+    co_await Sleep(clock_.loop(), clock_.now() + 1ms);
+    co_return true;
+  }
+
   Task<std::vector<NodeId>> list() override {
     std::vector<NodeId> nodes;
     for (const auto& [node, order] : machines_.nodes) nodes.push_back(node);
@@ -87,6 +106,7 @@ class FakeProvider final : public NodeProvider {
   }
 
  private:
+  bool reaches(const NodeId& node) const { return !machines_.unreachable || !machines_.unreachable(node); }
   static void throw_next(std::deque<Error>& errors) {
     if (errors.empty()) return;
     const Error error = errors.front();

@@ -184,6 +184,12 @@ Task<std::vector<NodeId>> HostList::list() {
   co_return nodes;
 }
 
+bool HostList::is_leftover(const NodeId& node) {
+  return std::ranges::any_of(hosts_, [&](const auto& entry) {
+    return std::ranges::count(entry.second.leftovers, node, &NodeRemoval::node) > 0;
+  });
+}
+
 void HostList::note_cleaned(const NodeId& node) {
   Entry* mine = host_of(node);
   if (mine == nullptr || mine->second.leftovers.empty()) return;

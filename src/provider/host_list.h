@@ -29,6 +29,7 @@ class HostList final : public Instances {
   Task<std::optional<Machine>> find(NodeId node) override;
   Task<void> remove(NodeRemoval removal, bool cleaned) override;
   Task<std::vector<NodeId>> list() override;
+  bool is_leftover(const NodeId& node) override;
   void note_cleaned(const NodeId& node) override;
   bool machines_stay() const override { return true; }
   void note_failure(const NodeId& node, const std::string& why) override;

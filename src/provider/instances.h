@@ -53,6 +53,12 @@ class Instances {
   // All nodes that have a machine, whether or not anybody remembers them.
   virtual Task<std::vector<NodeId>> list() = 0;
 
+  // It was removed without being cleaned: its agent may live on a machine that did not answer.
+  virtual bool is_leftover(const NodeId& node) {
+    (void)node;
+    return false;
+  }
+
   // The leftovers on the node's machine are gone.
   virtual void note_cleaned(const NodeId& node) { (void)node; }
 

@@ -169,6 +169,14 @@ Task<bool> LocalProvider::gone_by(std::string folder, Instant deadline) {
 
 bool LocalProvider::has_namespace(const NodeId& node) { return world_.files.exists(folder(node) + "/netns"); }
 
+// SIGKILL reaches it also when it is stopped; its guard ends its workers.
+Task<bool> LocalProvider::kill(NodeId node) {
+  const std::string home = folder(node);
+  if (!harmless(node)) co_return false;
+  daemons_.signal(home, SIGKILL);
+  co_return co_await gone_by(home, world_.clock.now() + kKillMax);
+}
+
 Task<void> LocalProvider::remove(NodeRemoval removal) {
   const NodeId node = removal.node;
   const std::string home = folder(node);

@@ -35,6 +35,8 @@ class LocalProvider final : public NodeProvider {
 
   Task<void> create(NodeOrder order) override;
   Task<void> remove(NodeRemoval removal) override;
+  bool kills_for_sure() const override { return true; }
+  Task<bool> kill(NodeId node) override;
   Task<std::vector<NodeId>> list() override;
 
   std::string folder(const NodeId& node) const { return settings_.folder + "/nodes/" + node.value; }

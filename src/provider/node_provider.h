@@ -78,6 +78,20 @@ class NodeProvider {
   // Returns when nothing of it is left; at once when there is no such node.
   virtual Task<void> remove(NodeRemoval removal) = 0;
 
+  // After remove(): false when its machine stays and did not answer, so that its agent may live there.
+  virtual bool is_ended(const NodeId& node) {
+    (void)node;
+    return true;
+  }
+
+  // Whether kill() ends any agent for sure, whatever is broken: both are on this machine. Its nodes hold no lease.
+  virtual bool kills_for_sure() const { return false; }
+  // An agent that is silent is ended at once, with its workers. False: that cannot be done from here.
+  virtual Task<bool> kill(NodeId node) {
+    (void)node;
+    co_return false;
+  }
+
   // The nodes that exist, whether or not anybody remembers them.
   virtual Task<std::vector<NodeId>> list() = 0;
 };

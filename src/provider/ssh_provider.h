@@ -34,6 +34,7 @@ class SshProvider final : public NodeProvider {
   Task<void> create(NodeOrder order) override;
   Task<void> salvage(NodeRemoval removal) override;
   Task<void> remove(NodeRemoval removal) override;
+  bool is_ended(const NodeId& node) override { return !instances_.is_leftover(node); }
   Task<std::vector<NodeId>> list() override;
 
  private:

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "model/limits.h"
 
 namespace rubato::reconcile {
@@ -111,6 +113,25 @@ Admission admit_one(const State& state, const DrainNode& request) {
       return Admitted{};  // it goes already
   }
   CHECK(false);
+}
+
+Admission admit_one(const State& state, const DeclareNodeLost& request) {
+  const auto found = state.nodes.find(request.node);
+  const bool is_waited_for = std::ranges::any_of(
+      state.beside_cut_off, [&](const JobId& id) { return state.jobs.at(id).cut_off.contains(request.node); });
+  if (found == state.nodes.end() && !is_waited_for) {
+    return refuse(Refusal::kNoSuchNode, ErrorCode::kNotFound, fmt::format("there is no node '{}'", request.node.value),
+                  "rubato status lists the nodes");
+  }
+  if (request.is_heard) {
+    return refuse(Refusal::kNodeLives, ErrorCode::kConflict,
+                  fmt::format("node '{}' is not lost: its agent is connected", request.node.value),
+                  "to have its jobs moved and the node removed: DELETE /api/v1/nodes/NODE");
+  }
+  const bool going = found == state.nodes.end() || found->second.phase == cluster::NodePhase::kLost ||
+                     found->second.phase == cluster::NodePhase::kRemoving;
+  if (going && !is_waited_for) return Admitted{};
+  return one_event(cluster::NodeLost{request.node, fmt::format("{} says that it is dead", request.by)});
 }
 
 Admission admit_one(const State&, const ShutDown&) { return one_event(cluster::ShutdownRequested{}); }

@@ -47,9 +47,17 @@ struct DrainNode {
   std::string reason;
 };
 
+// A person knows that this node's machine is dead: jobs need not wait until it has surely ended its workers.
+struct DeclareNodeLost {
+  NodeId node;
+  std::string by;
+  bool is_heard = false;  // its agent is connected
+};
+
 struct ShutDown {};
 
-using Request = std::variant<SubmitJob, StopJob, ConfigureCluster, RequestResources, DrainNode, ShutDown>;
+using Request =
+    std::variant<SubmitJob, StopJob, ConfigureCluster, RequestResources, DrainNode, DeclareNodeLost, ShutDown>;
 
 enum class Refusal {
   kShuttingDown,
@@ -60,6 +68,7 @@ enum class Refusal {
   kTooManyNodes,
   kNoSuchJob,
   kNoSuchNode,
+  kNodeLives,
   kTooLargeToRecord,
 };
 

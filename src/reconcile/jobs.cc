@@ -6,6 +6,7 @@
 
 #include "elastic/restart.h"
 #include "policy/place.h"
+#include "reconcile/fence.h"
 
 namespace rubato::reconcile {
 
@@ -101,6 +102,8 @@ std::optional<Event> advance_gathering(const State& state, const Observed& obser
   for (const auto& [node, workers] : job.leaving) {
     if (!job.seat_on(node)) return std::nullopt;
   }
+  // Nor on one that nobody hears.
+  if (!is_fenced_off(state, observed, job, now, wake)) return std::nullopt;
   if (std::optional<Event> settled = settle_failure(job)) return settled;
   if (now < job.not_before) {
     wake.by(job.not_before);

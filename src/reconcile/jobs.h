@@ -1,5 +1,5 @@
 // advance_jobs: the rounds of jobs. The same phases, ranks and restart rules as a group of `rubato run` (see
-// elastic/rendezvous.h), without what only a group without a head needs: quorum, takeover, fencing by time.
+// elastic/rendezvous.h), without what only a group without a head needs: takeover. Fencing is in fence.h.
 #pragma once
 
 #include <vector>

@@ -20,7 +20,7 @@ void observe_seat(const Job& job, const NodeId& node, const ErrandReport& report
   const bool running = job.phase == JobPhase::kRunning && report.generation == job.generation;
   const bool last = cluster::gathering(job.phase) && job.failure_pending && report.generation + 1 == job.generation;
   if (report.state == ErrandState::kFailed && (running || last) && !job.failed.contains(node)) {
-    events.push_back(SeatFailed{job.id, report.generation, node, report.failures});
+    events.push_back(SeatFailed{job.id, report.generation, node, report.failures, report.fenced});
   }
 }
 

@@ -1,5 +1,8 @@
 #include "reconcile/orders.h"
 
+#include <algorithm>
+
+#include "elastic/lease.h"
 #include "reconcile/jobs.h"
 
 namespace rubato::reconcile {
@@ -20,6 +23,21 @@ elastic::Assignment place_of(const Job& job, const cluster::Seat& seat) {
   place.first_role_rank = place.first_rank;
   place.role_world_size = place.world_size;
   return place;
+}
+
+std::vector<elastic::WitnessAddress> witnesses_of(const cluster::State& state, const Job& job) {
+  std::vector<elastic::MemberInfo> members;
+  for (const cluster::Seat& seat : job.seats) {
+    const auto node = state.nodes.find(seat.node);
+    if (members.size() == elastic::kWitnessesMax) break;
+    members.push_back(node == state.nodes.end() ? elastic::MemberInfo{} : node->second.info);
+    members.back().id = seat.agent;
+  }
+  std::vector<elastic::WitnessAddress> witnesses;
+  for (const elastic::MemberInfo& member : members) {
+    witnesses.push_back({member.id, elastic::reachable_address(member, members), member.peer_port});
+  }
+  return witnesses;
 }
 
 Errand errand_of(const cluster::State& state, const Job& job, const NodeId& node, const std::string& outputs) {
@@ -49,7 +67,21 @@ Errand errand_of(const cluster::State& state, const Job& job, const NodeId& node
   errand.place = place_of(job, *seat);
   errand.master_addr = job.master_addr;
   errand.master_port = job.master_port;
+  errand.lease = cluster::lease_of(state, job);
+  if (job.seats.size() > 1) errand.witnesses = witnesses_of(state, job);
   return errand;
+}
+
+// Whom this node may not vouch for any more.
+std::vector<AgentId> fence_of(const cluster::State& state, const NodeId& node) {
+  std::set<AgentId> fenced;
+  for (const JobId& id : state.beside_cut_off) {
+    const Job& job = state.jobs.at(id);
+    const auto mine = [&](const cluster::Seat& seat) { return seat.node == node; };
+    if (std::ranges::none_of(job.round, mine)) continue;
+    for (const auto& [other, cut_off] : job.cut_off) fenced.insert(cut_off.agent);
+  }
+  return {fenced.begin(), fenced.end()};
 }
 
 std::vector<elastic::OutputOrder> outputs_of(const cluster::State& state, const NodeId& node) {
@@ -72,6 +104,7 @@ elastic::Orders orders_for(const cluster::State& state, const NodeId& node, cons
   const auto it = state.nodes.find(node);
   orders.drain = it != state.nodes.end() && it->second.phase == cluster::NodePhase::kDraining;
   orders.outputs = outputs_of(state, node);
+  orders.fence = fence_of(state, node);
   const auto here = state.jobs_on.find(node);
   if (here == state.jobs_on.end()) return orders;
   for (const JobId& id : here->second) orders.errands.push_back(errand_of(state, state.jobs.at(id), node, outputs));

@@ -50,6 +50,7 @@ std::vector<PlannedChange> setting_changes(const ClusterSpec& before, const Clus
   out.compare("budget_per_hour", old.budget_per_hour, now.budget_per_hour);
   out.compare("budget", old.budget, now.budget);
   out.compare("launch_concurrency", old.launch_concurrency, now.launch_concurrency);
+  out.compare("lease", before.lease, after.lease);
   out.compare("consolidate_after", old.consolidate_after, now.consolidate_after);
   for (const auto& [name, type] : after.types) {
     const auto was = before.types.find(name);

@@ -70,6 +70,12 @@ class SimMachines {
   };
 
   void start(const provider::NodeOrder& order) {
+    // What did not answer when it was removed has ended by itself meanwhile.
+    std::erase_if(agents_, [this](const auto& entry) {
+      if (made.nodes.contains(entry.first) || entry.second.program->running()) return false;
+      taken_.erase(entry.second.machine);
+      return true;
+    });
     for (int number = 2; number <= sim_.machines(); ++number) {
       const SimMachine& machine = sim_.machine(number);
       if (taken_.contains(number) || !machine.up() || machine.frozen()) continue;
@@ -185,6 +191,11 @@ class ClusterSim {
     return wishes.size() - 1;
   }
   void tell(cluster::Event event) { controller_->submit_later(std::move(event)); }
+  void ask(const reconcile::Request& request) {
+    reconcile::Admission admission = reconcile::admit(state(), request, controller_->now());
+    reconcile::Admitted* const admitted = std::get_if<reconcile::Admitted>(&admission);
+    for (size_t at = 0; admitted && at < admitted->events.size(); ++at) tell(std::move(admitted->events[at]));
+  }
 
   const cluster::Job* job(size_t wish) const {
     if (!head_up() || !wishes.at(wish).job) return nullptr;
@@ -254,6 +265,8 @@ class ClusterSim {
     settings.version = "test";
     settings.agents = Endpoint{cluster.sim.machine(1).address(), kHeadPort};
     const ChannelKey key = cluster_key("head");
+    settings.key = key;
+    settings.stays_here = true;
     const std::unique_ptr<Listener> listener = world.network.listen(settings.agents, key, settings.heartbeat);
     head::Controller controller(world, *journal, provider, settings, metrics, Log());
     int code = 0;
@@ -303,28 +316,31 @@ class ClusterSim {
     }
   }
 
-  void ask(const reconcile::Request& request) {
-    reconcile::Admission admission = reconcile::admit(state(), request, controller_->now());
-    reconcile::Admitted* const admitted = std::get_if<reconcile::Admitted>(&admission);
-    for (size_t at = 0; admitted && at < admitted->events.size(); ++at) tell(std::move(admitted->events[at]));
-  }
-
-  // After every event: no rank of a job runs twice in one generation, and two generations of a job never run at once
-  // on machines that the head counts on.
+  // After every event: no rank of a job runs twice in one generation, and two generations of a job never live at once,
+  // on whatever machine. A machine that is frozen as a whole does not live; when it thaws, its guards end what is
+  // overdue in that instant.
   void check() {
-    if (sim.workers.version() == checked_) return;
+    if (sim.workers.version() == checked_ && overlapping_.empty()) return;
     checked_ = sim.workers.version();
     std::map<std::string, int64_t> generations;
     std::set<std::pair<std::string, int>> ranks;
+    std::map<std::string, Instant> overlapping;
     for (const auto& [id, worker] : sim.workers.live()) {
+      if (sim.machine(static_cast<int>(worker.machine)).frozen()) continue;
       const auto [it, fresh] = generations.emplace(worker.run_id, worker.generation);
-      if (!fresh && it->second != worker.generation)
-        add_broken(fmt::format("{}: generations {} and {} at once", worker.run_id, it->second, worker.generation));
+      if (!fresh && it->second != worker.generation) {
+        const auto since = overlapping_.find(worker.run_id);
+        overlapping[worker.run_id] = since == overlapping_.end() ? sim.now() : since->second;
+        if (since != overlapping_.end() && since->second < sim.now())
+          add_broken(fmt::format("{}: generations {} and {} at once", worker.run_id, it->second, worker.generation));
+        continue;
+      }
       if (!ranks.emplace(worker.run_id, worker.rank).second)
         add_broken(fmt::format("{}: rank {} twice", worker.run_id, worker.rank));
       if (worker.rank < 0 || worker.rank >= worker.world_size)
         add_broken(fmt::format("{}: rank {} of {}", worker.run_id, worker.rank, worker.world_size));
     }
+    overlapping_ = std::move(overlapping);
   }
   void add_broken(std::string words) {
     if (broken.size() < 5) broken.push_back(fmt::format("{}: {}", format_duration(sim.now() - Instant{}), words));
@@ -334,6 +350,7 @@ class ClusterSim {
   head::Controller* controller_ = nullptr;
   std::pair<uint64_t, std::string> pressed_text_;
   uint64_t checked_ = 0;
+  std::map<std::string, Instant> overlapping_;  // jobs of which two generations live, since when
 };
 
 inline JobSpec sim_job(int workers_min, int workers_max) {

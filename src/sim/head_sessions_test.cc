@@ -126,7 +126,8 @@ TEST(HeadSessions, LateWordsOfAReplacedConnectionDoNotCount) {
   first.node = second.node = node;
   first.hello.agent = second.hello.agent = cluster.state().nodes.at(node).agent;
   first.hello.head_epoch = second.hello.head_epoch = cluster.state().epoch;
-  cluster.machines.agent(node).kill();
+  // Not killed: that would be known at once.
+  cluster.sim.network.isolate(cluster.sim.machine(cluster.machines.machine_of(node)).node());
   start(cluster, 3, first);
   cluster.sim.simulator.run_for(500ms);
   start(cluster, 4, second);

@@ -28,7 +28,8 @@ SimWorker::SimWorker(WorkerRegistry& registry, const ProcessHost& host, const Sp
       dying_(*this, &SimWorker::die),
       failing_(*this, &SimWorker::fail),
       silence_(*this, &SimWorker::fail),
-      printing_(*this, &SimWorker::print_lines) {
+      printing_(*this, &SimWorker::print_lines),
+      lease_(*this, &SimWorker::lease_over) {
   record_.warm = warm;
   try {
     if (registry_.behaviour) model_ = registry_.behaviour(spec, record_, registry_.random());
@@ -206,6 +207,18 @@ void SimWorker::signal_group(int signal) {
   }
 }
 
+// The guard's part: it runs whether or not the program does.
+void SimWorker::end_by(Instant time) {
+  if (status_ || !host_.life.running) return;
+  host_.node.kernel->arm(lease_, time);
+}
+
+void SimWorker::lease_over() {
+  registry_.network().simulator().mark("worker.lease_over");
+  record_.told_to_end = true;
+  end(ExitStatus{0, SIGKILL});
+}
+
 Task<void> SimWorker::write(std::string) {
   if (status_) throw Error(ErrorCode::kUnavailable, "the process has ended");
   co_return;
@@ -220,7 +233,7 @@ void SimWorker::end(ExitStatus status) {
   if (status_) return;
   pause_work();
   status_ = status;
-  for (Timed* timer : {&starting_, &working_, &dying_, &failing_, &silence_, &printing_}) timer->disarm();
+  for (Timed* timer : {&starting_, &working_, &dying_, &failing_, &silence_, &printing_, &lease_}) timer->disarm();
   if (bound_port_ != 0) host_.node.ports.erase(bound_port_);
   if (group_) {
     using Leave = WorkerGroup::Leave;

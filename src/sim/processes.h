@@ -31,6 +31,7 @@ class SimWorker final : public Process {
   bool warm() const override { return warm_; }
   const std::optional<ExitStatus>& status() const override { return status_; }
   void signal_group(int signal) override;
+  void end_by(Instant time) override;
   Task<ExitStatus> wait() override;
   Channel<OutputChunk>& output() override { return output_; }
   Task<void> write(std::string bytes) override;  // a training model reads nothing: what is written is gone
@@ -51,6 +52,7 @@ class SimWorker final : public Process {
   void work_done();
   void die() { end(dying_status_); }
   void fail() { end(ExitStatus{1, 0}); }
+  void lease_over();
   void end(ExitStatus status);
   void begin_work();
   void pause_work();
@@ -75,7 +77,7 @@ class SimWorker final : public Process {
   Channel<OutputChunk> output_;
   uint64_t kept_ = 0;  // bytes in the file of out_
   // In the machine's time, so that a frozen machine's processes freeze too.
-  Due<SimWorker> starting_, working_, dying_, failing_, silence_, printing_;
+  Due<SimWorker> starting_, working_, dying_, failing_, silence_, printing_, lease_;
   uint64_t printed_ = 0;  // lines
 };
 

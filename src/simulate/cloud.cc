@@ -83,6 +83,17 @@ int Cloud::take_machine(const Resources& resources) {
   return sim_.machines();
 }
 
+bool Cloud::is_out_of_reach(const NodeId& node) {
+  const Instance* const instance = find(node);
+  if (!scenario_.cloud.machines_stay || !instance || instance->machine == 0) return false;
+  // By a cut. One without power is carried away.
+  const sim::NodeId head = sim_.machine(1).node();
+  const sim::NodeId there = machine_of(*instance).node();
+  const bool reached = sim_.network.open(head, there) && sim_.network.open(there, head);
+  if (!reached) mark("cloud.out_of_reach");
+  return !reached;
+}
+
 Instance* Cloud::find(const NodeId& node) {
   const auto it = live_.find(node);
   return it == live_.end() ? nullptr : it->second.get();
@@ -296,6 +307,7 @@ Task<void> CloudProvider::remove(provider::NodeRemoval removal) {
   co_await Sleep(clock_.loop(), clock_.now() + cloud_.call_time());
   cloud_.check_call();
   co_await Sleep(clock_.loop(), clock_.now() + cloud_.remove_time());
+  if (cloud_.is_out_of_reach(node)) co_return;  // it is found and removed later, as a stray
   cloud_.remove(node);
   // remove() is carried out in this instant, but not in this turn.
   while (cloud_.find(node)) co_await Sleep(clock_.loop(), clock_.now() + 1ms);

@@ -52,6 +52,7 @@ class Cloud {
   void start(const provider::NodeOrder& order, Instance& instance);
   void remove(const rubato::NodeId& node);
   std::vector<rubato::NodeId> list() const;
+  bool is_out_of_reach(const rubato::NodeId& node);  // and stays as it is for now
   Instance* find(const rubato::NodeId& node);
 
   // ---- faults ----
@@ -105,6 +106,7 @@ class CloudProvider final : public provider::NodeProvider {
   Task<provider::LaunchErrors> launch(std::vector<provider::NodeOrder> orders) override;
   Task<void> create(provider::NodeOrder order) override;
   Task<void> remove(provider::NodeRemoval removal) override;
+  bool is_ended(const rubato::NodeId& node) override { return cloud_.find(node) == nullptr; }
   Task<std::vector<rubato::NodeId>> list() override;
 
  private:

@@ -181,6 +181,7 @@ Task<void> LightAgent::later(JobId job, uint64_t step, Duration delay, void (Lig
 }
 
 void LightAgent::obey(elastic::Orders orders) {
+  fenced_ = std::move(orders.fence);  // it vouches for nobody
   std::map<JobId, Part> before = std::exchange(parts_, {});
   for (Errand& errand : orders.errands) {
     const auto known = before.find(errand.job);
@@ -287,7 +288,7 @@ std::vector<ErrandReport> LightAgent::reports() const {
 
 void LightAgent::report() {
   if (!connection_) return;
-  const elastic::ToHead message = elastic::Reports{reports()};
+  const elastic::ToHead message = elastic::Reports{reports(), fenced_};
   connection_->send(encode(message, world_.clock.now()));
 }
 

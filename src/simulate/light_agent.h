@@ -105,6 +105,7 @@ class LightAgent {
   uint64_t head_epoch_ = 0;
   Connection* connection_ = nullptr;
   std::map<JobId, Part> parts_;
+  std::vector<AgentId> fenced_;
   bool ended_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   Scope scope_;

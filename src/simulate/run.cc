@@ -95,6 +95,8 @@ Task<int> Run::head_main(SimProgram& self, Run& run) {
     settings.heartbeat = light ? kNoHeartbeat : run.scenario_.head.heartbeat;
     settings.adoption = run.scenario_.head.adoption;
     const ChannelKey key = cluster_key("head");
+    settings.key = key;
+    settings.stays_here = true;
     const std::unique_ptr<Listener> listener = world.network.listen(settings.agents, key, run.scenario_.head.heartbeat);
     head::Controller controller(world, *journal, provider, settings, run.metrics_, Log());
     co_await controller.recover();

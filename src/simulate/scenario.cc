@@ -295,6 +295,7 @@ CloudSettings cloud_of(const Yaml& node) {
   if (const auto remove = fields.find("remove")) cloud.remove = span_of(*remove, "remove");
   if (const auto call = fields.find("call")) cloud.call = span_of(*call, "call");
   if (const auto lag = fields.find("list_lag")) cloud.list_lag = lag->as_duration();
+  if (const auto stay = fields.find("machines_stay")) cloud.machines_stay = stay->as_bool();
   if (const auto quota = fields.find("quota")) {
     for (const Yaml::Entry& entry : quota->entries())
       cloud.quota[entry.key.as_string()] = static_cast<int>(entry.value.as_int(0, kQuotaMax));

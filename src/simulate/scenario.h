@@ -112,6 +112,8 @@ struct CloudSettings {
   Span remove{1s, 5s};
   Span call{100ms, 500ms};
   Duration list_lag{};
+  // As hosts of one's own: a machine that the head does not reach is not ended when its node is removed.
+  bool machines_stay = false;
   std::map<std::string, int> quota;       // by type: so many nodes the account may have
   std::map<std::string, double> prices;   // by type, per hour, where the cluster file has none
   double spot_price = 0.35;               // of the on-demand price, where the file has no price for spot

@@ -191,13 +191,21 @@ NodeId Watch::node_on(int machine) const {
   return NodeId{};
 }
 
+bool Watch::is_frozen(int machine) const {
+  for (int number = 1; number <= sim_.machines(); ++number) {
+    if (sim_.machine(number).node() == machine) return sim_.machine(number).frozen();
+  }
+  return false;
+}
+
 bool Watch::given_up(const NodeId& node) const {
   const auto it = state_.nodes.find(node);
   return it == state_.nodes.end() || it->second.phase == NodePhase::kLost || it->second.phase == NodePhase::kRemoving;
 }
 
-// No rank twice within a generation, none outside its world, and no two generations of a job at once: but for workers
-// on nodes that the head has given up, which it cannot stop.
+// No rank twice within a generation, none outside its world, and no two generations of a job at once, on whatever
+// machine: but for those that are frozen as a whole. They do not live, and when they go on their guards end what is
+// overdue.
 void Watch::add_worker(const sim::WorkerRecord& worker) {
   Run& run = runs_[worker.run_id];
   count("ranks are dense within a generation");
@@ -207,9 +215,7 @@ void Watch::add_worker(const sim::WorkerRecord& worker) {
     const bool twice = other.first == worker.generation && other.second == worker.rank;
     if (!twice && other.first == worker.generation) continue;
     const auto live = sim_.workers.live().find(id);
-    if (live == sim_.workers.live().end() || given_up(node_on(live->second.machine)) ||
-        given_up(node_on(worker.machine)))
-      continue;
+    if (live == sim_.workers.live().end() || is_frozen(live->second.machine) || is_frozen(worker.machine)) continue;
     add_broken(
         twice ? fmt::format("{}: rank {} runs twice", worker.run_id, worker.rank)
               : fmt::format("{}: generations {} and {} run at once", worker.run_id, other.first, worker.generation));

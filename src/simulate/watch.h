@@ -56,6 +56,7 @@ class Watch {
   void check_lost(const rubato::NodeId& node);
   void count(std::string_view check) { ++counts_.try_emplace(check, 0).first->second; }
   rubato::NodeId node_on(int machine) const;
+  bool is_frozen(int machine) const;
 
   sim::Simulation& sim_;
   const sim::SimJournal& journal_;

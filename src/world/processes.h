@@ -10,6 +10,7 @@
 
 #include "core/channel.h"
 #include "core/task.h"
+#include "core/time.h"
 
 namespace rubato {
 
@@ -72,6 +73,9 @@ class Process {
   virtual bool warm() const = 0;  // forked from the prewarmed interpreter
   virtual const std::optional<ExitStatus>& status() const = 0;
   virtual void signal_group(int signal) = 0;  // 0: no signal, but status() is up to date afterwards
+  // Its group gets SIGKILL at this time, also when this program stands still by then; each call takes the place of the
+  // one before. Time is the clock's.
+  virtual void end_by(Instant time) { (void)time; }
   // Completes when the main process has ended; what is left of its group is then killed.
   virtual Task<ExitStatus> wait() = 0;
   // What comes through the pipes of out/err; closed after both ended.

@@ -1,0 +1,88 @@
+// Leases: may a node's workers go on while it does not hear its head? Pure: proofs and the time come in.
+//
+//   HEARD by the head ──silence──▶ VOUCHED FOR by more than half of the job's witnesses ──▶ ENDED (its guard kills
+//   them)
+//     ▲  ends short_lease after           ends short_lease after the last of them,               ▲
+//     │  the last proof                   and `lease` after the head's last proof                │
+//     └── a job on a single node has no other witness: it goes on for `lease` ───────────────────┘
+//
+// A proof is the moment at which this node *sent* the question that was answered: whoever answered counts the same
+// silence from later on. The head starts the next generation of a job without a silent node when half of its witnesses
+// are with the head and have stopped vouching for that node, takeover_after() its own last answer; or `lease` after
+// that answer. More than half and half of the same set have a member in common, so a node that may go on without the
+// head is known to a witness that the head has asked.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "core/time.h"
+#include "model/ids.h"
+
+namespace rubato::elastic {
+
+inline constexpr Duration kDefaultLease = 2min;
+// So many agents of a generation, the first by rank, are its witnesses: all, but in very large jobs.
+inline constexpr size_t kWitnessesMax = 64;
+
+// The next generation starts no sooner after the head's last answer to a silent node.
+constexpr Duration takeover_after(Duration heartbeat) { return heartbeat + 1s; }
+// For the guard that ends workers, and for clocks that differ.
+inline constexpr Duration kLeaseMargin = 200ms;
+// A node's workers end so long after its last proof. Nothing shorter: whoever is stopped or starved for less is not
+// hurt.
+constexpr Duration short_lease(Duration heartbeat) { return takeover_after(heartbeat) - kLeaseMargin; }
+// A node that has not heard its head for so long asks the other witnesses too.
+constexpr Duration ask_others_after(Duration heartbeat) { return heartbeat / 2; }
+
+// A node's own side.
+class LeaseHolder {
+ public:
+  explicit LeaseHolder(AgentId self) : self_(std::move(self)) {}
+
+  void set_heartbeat(Duration heartbeat) { heartbeat_ = heartbeat; }
+  // The head has answered what was sent then, or its machine's kernel says that there is none: the next one would count
+  // from its start.
+  void heard_by_head(Instant sent);
+  void heard_by(const AgentId& witness, Instant sent);
+  // The head has given this agent up: somebody said so. It does not come back.
+  void give_up() { given_up_ = true; }
+  bool given_up() const { return given_up_; }
+
+  // Until when workers of a generation with these witnesses may live.
+  Instant valid_until(const std::vector<AgentId>& witnesses, Duration lease) const;
+  bool asks_others(Instant now) const { return now - head_ >= ask_others_after(heartbeat_); }
+  Instant asks_others_at() const { return head_ + ask_others_after(heartbeat_); }
+
+ private:
+  AgentId self_;
+  Duration heartbeat_ = 3s;
+  Instant head_{};
+  std::map<AgentId, Instant> others_;
+  bool given_up_ = false;
+};
+
+// The other side: what an agent has promised to others of its jobs.
+class Witness {
+ public:
+  void set_heartbeat(Duration heartbeat) { heartbeat_ = heartbeat; }
+  // All agents that the head has given up and that may live. One that is not named any more has surely ended.
+  void fence(std::set<AgentId> fenced) { fenced_ = std::move(fenced); }
+  // Whether that agent may go on. False: it was given up.
+  bool vouch(const AgentId& agent, Instant now);
+  // It says that none of its workers is alive.
+  void stopped(const AgentId& agent) { vouched_.erase(agent); }
+  // Of the fenced ones, those for whom no word of this agent counts any more.
+  std::set<AgentId> clear_of(Instant now) const;
+  // When there will be more of them.
+  std::optional<Instant> next(Instant now) const;
+
+ private:
+  Duration heartbeat_ = 3s;
+  std::set<AgentId> fenced_;
+  std::map<AgentId, Instant> vouched_;  // when last
+};
+
+}  // namespace rubato::elastic
