@@ -379,6 +379,7 @@ struct Applier {
       set_failure_pending(job, false);
       job.ran = e.generation;
       job.round = job.seats;
+      job.round_lease = lease_of(state, job);
       forget_cut_off(job);
       job.unfinished.clear();
       for (const Seat& seat : job.seats) job.unfinished.insert(seat.node);

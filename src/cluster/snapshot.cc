@@ -76,6 +76,7 @@ void fields(Io& io, Job& j) {
   io("ran", j.ran);
   io("unfinished", j.unfinished);
   io("round", j.round);
+  io("round_lease_us", j.round_lease);
   io("cut_off", j.cut_off);
   io("failed", j.failed);
   io("leaving", j.leaving);

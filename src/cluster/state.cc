@@ -126,6 +126,10 @@ Duration lease_of(const State& state, const Job& job) {
   return state.spec ? state.spec->lease : ClusterSpec{}.lease;
 }
 
+Duration round_lease_of(const State& state, const Job& job) {
+  return job.round_lease > 0s ? job.round_lease : lease_of(state, job);
+}
+
 const Job& find_job(const State& state, std::string_view reference) {
   if (const auto it = state.jobs.find(JobId{std::string(reference)}); it != state.jobs.end()) return it->second;
   std::vector<const Job*> by_prefix;

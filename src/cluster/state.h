@@ -116,15 +116,16 @@ struct Job {
 
   Generation generation = 0;
   std::vector<Seat> seats;
-  std::set<NodeId> done;          // seats whose workers all ended well in this generation
-  Generation ran = 0;             // the last generation that was started; 0: none was, or it was not noted
-  std::vector<Seat> round;        // its seats: they vouch for each other (elastic/lease.h)
+  std::set<NodeId> done;             // seats whose workers all ended well in this generation
+  Generation ran = 0;                // the last generation that was started; 0: none was, or it was not noted
+  std::vector<Seat> round;           // its seats: they vouch for each other (elastic/lease.h)
+  Duration round_lease{};            // what they were told; zero: it was not noted
   std::map<NodeId, CutOff> cut_off;  // of these, those whose workers may still be alive: nothing starts beside them
-  std::set<NodeId> unfinished;    // its nodes that have not said that all their workers ended well by themselves
-  std::set<NodeId> failed;        // seats that reported a failure since the last start
-  std::map<NodeId, int> leaving;  // workers of earlier seats that may still be alive
-  std::set<NodeId> holding;       // nodes where older workers may have to save before the gathered round is ready
-  std::map<NodeId, int> strikes;  // how often in a row it was not ready in time
+  std::set<NodeId> unfinished;       // its nodes that have not said that all their workers ended well by themselves
+  std::set<NodeId> failed;           // seats that reported a failure since the last start
+  std::map<NodeId, int> leaving;     // workers of earlier seats that may still be alive
+  std::set<NodeId> holding;          // nodes where older workers may have to save before the gathered round is ready
+  std::map<NodeId, int> strikes;     // how often in a row it was not ready in time
   std::string master_addr;
   uint16_t master_port = 0;
   WallTime rescaled{};  // when it was last given more seats
@@ -215,8 +216,9 @@ inline constexpr size_t kEndedMax = 1000;
 
 // nullptr for an id that nothing refers to, and for nodes beside the head, which have none.
 const NodeRecipe* find_recipe(const State& state, const std::string& id);
-// How long it may train without its head.
+// How long a round of it that is started now may train without its head; and how long its last one may.
 Duration lease_of(const State& state, const Job& job);
+Duration round_lease_of(const State& state, const Job& job);
 
 // What is free on a usable node: its resources less seats and leaving workers.
 Resources free_on(const State& state, const Node& node);

@@ -1,29 +1,32 @@
 #include "elastic/lease.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace rubato::elastic {
 
 void LeaseHolder::heard_by_head(Instant sent) { head_ = std::max(head_, sent); }
 
-void LeaseHolder::heard_by(const AgentId& witness, Instant sent) {
-  Instant& last = others_[witness];
+void LeaseHolder::heard_by(const AgentId& witness, const RoundId& round, Instant sent) {
+  Instant& last = others_[round][witness];
   last = std::max(last, sent);
 }
 
-Instant LeaseHolder::valid_until(const std::vector<AgentId>& witnesses, Duration lease) const {
+void LeaseHolder::keep_rounds(const std::set<RoundId>& rounds) {
+  std::erase_if(others_, [&](const auto& entry) { return !rounds.contains(entry.first); });
+}
+
+Instant LeaseHolder::valid_until(const RoundId& round, const std::vector<AgentId>& witnesses, Duration lease) const {
   if (given_up_) return Instant{};
   const Instant longest = head_ + lease;
   const bool alone = witnesses.empty() || (witnesses.size() == 1 && witnesses.front() == self_);
   if (alone) return longest;
+  const auto others = others_.find(round);
   std::vector<Instant> proofs;
   for (const AgentId& witness : witnesses) {
-    const auto known = others_.find(witness);
-    if (witness == self_) {
-      proofs.push_back(Instant::max());
-    } else if (known != others_.end()) {
-      proofs.push_back(known->second);
-    }
+    if (witness == self_) proofs.push_back(Instant::max());
+    if (witness == self_ || others == others_.end()) continue;
+    if (const auto known = others->second.find(witness); known != others->second.end()) proofs.push_back(known->second);
   }
   const size_t needed = witnesses.size() / 2 + 1;
   Instant proof = head_;
@@ -35,11 +38,18 @@ Instant LeaseHolder::valid_until(const std::vector<AgentId>& witnesses, Duration
   return std::min(longest, proof + short_lease(heartbeat_));
 }
 
-bool Witness::vouch(const AgentId& agent, Instant now) {
+void Witness::follow(std::set<RoundId> running, std::set<AgentId> fenced) {
+  running_ = std::move(running);
+  fenced_ = std::move(fenced);
+}
+
+std::vector<RoundId> Witness::vouch(const AgentId& agent, const std::vector<RoundId>& rounds, Instant now) {
   std::erase_if(vouched_, [&](const auto& entry) { return now - entry.second > takeover_after(heartbeat_); });
-  if (fenced_.contains(agent)) return false;
-  vouched_[agent] = now;
-  return true;
+  std::vector<RoundId> shared;
+  if (fenced_.contains(agent)) return shared;
+  std::ranges::copy_if(rounds, std::back_inserter(shared), [this](const RoundId& r) { return running_.contains(r); });
+  if (!shared.empty()) vouched_[agent] = now;
+  return shared;
 }
 
 std::set<AgentId> Witness::clear_of(Instant now) const {

@@ -8,11 +8,15 @@
 //
 // A proof is the moment at which this node *sent* the question that was answered: whoever answered counts the same
 // silence from later on. The head starts the next generation of a job without a silent node when half of its witnesses
-// are with the head and have stopped vouching for that node, takeover_after() its own last answer; or `lease` after
-// that answer. More than half and half of the same set have a member in common, so a node that may go on without the
-// head is known to a witness that the head has asked.
+// are with the head and have stopped vouching for that node, takeover_after() its own last answer; or
+// lease_over_after() that answer. More than half and half of the same set have a member in common, so a node that may
+// go on without the head is known to a witness that the head has asked. A witness vouches for a round only while it is
+// ordered to run that round itself: a node that stood still and wakes up with an old order finds nobody, though the
+// fence is taken away once the next generation runs.
 #pragma once
 
+#include <algorithm>
+#include <compare>
 #include <map>
 #include <optional>
 #include <set>
@@ -29,13 +33,22 @@ inline constexpr size_t kWitnessesMax = 64;
 
 // The next generation starts no sooner after the head's last answer to a silent node.
 constexpr Duration takeover_after(Duration heartbeat) { return heartbeat + 1s; }
-// For the guard that ends workers, and for clocks that differ.
+// For the guard that ends workers, and for clocks that differ: by 5 % at most.
 inline constexpr Duration kLeaseMargin = 200ms;
+// The head counts a lease as over so long after its last answer.
+constexpr Duration lease_over_after(Duration lease) { return lease + std::max(kLeaseMargin, lease / 20); }
 // A node's workers end so long after its last proof. Nothing shorter: whoever is stopped or starved for less is not
 // hurt.
 constexpr Duration short_lease(Duration heartbeat) { return takeover_after(heartbeat) - kLeaseMargin; }
 // A node that has not heard its head for so long asks the other witnesses too.
 constexpr Duration ask_others_after(Duration heartbeat) { return heartbeat / 2; }
+
+// A generation of a job.
+struct RoundId {
+  JobId job;
+  Generation generation = 0;
+  auto operator<=>(const RoundId&) const = default;
+};
 
 // A node's own side.
 class LeaseHolder {
@@ -46,13 +59,15 @@ class LeaseHolder {
   // The head has answered what was sent then, or its machine's kernel says that there is none: the next one would count
   // from its start.
   void heard_by_head(Instant sent);
-  void heard_by(const AgentId& witness, Instant sent);
+  void heard_by(const AgentId& witness, const RoundId& round, Instant sent);
+  // What was said of other rounds does not count any more.
+  void keep_rounds(const std::set<RoundId>& rounds);
   // The head has given this agent up: somebody said so. It does not come back.
   void give_up() { given_up_ = true; }
   bool given_up() const { return given_up_; }
 
-  // Until when workers of a generation with these witnesses may live.
-  Instant valid_until(const std::vector<AgentId>& witnesses, Duration lease) const;
+  // Until when workers of a round with these witnesses may live.
+  Instant valid_until(const RoundId& round, const std::vector<AgentId>& witnesses, Duration lease) const;
   bool asks_others(Instant now) const { return now - head_ >= ask_others_after(heartbeat_); }
   Instant asks_others_at() const { return head_ + ask_others_after(heartbeat_); }
 
@@ -60,7 +75,7 @@ class LeaseHolder {
   AgentId self_;
   Duration heartbeat_ = 3s;
   Instant head_{};
-  std::map<AgentId, Instant> others_;
+  std::map<RoundId, std::map<AgentId, Instant>> others_;
   bool given_up_ = false;
 };
 
@@ -68,10 +83,12 @@ class LeaseHolder {
 class Witness {
  public:
   void set_heartbeat(Duration heartbeat) { heartbeat_ = heartbeat; }
-  // All agents that the head has given up and that may live. One that is not named any more has surely ended.
-  void fence(std::set<AgentId> fenced) { fenced_ = std::move(fenced); }
-  // Whether that agent may go on. False: it was given up.
-  bool vouch(const AgentId& agent, Instant now);
+  // What the newest orders say. `running`: the rounds that this agent is to run. `fenced`: all agents that the head has
+  // given up and that may live; one that is not named any more has surely ended.
+  void follow(std::set<RoundId> running, std::set<AgentId> fenced);
+  bool is_fenced(const AgentId& agent) const { return fenced_.contains(agent); }
+  // Of its rounds, those that may go on by this agent's word.
+  std::vector<RoundId> vouch(const AgentId& agent, const std::vector<RoundId>& rounds, Instant now);
   // It says that none of its workers is alive.
   void stopped(const AgentId& agent) { vouched_.erase(agent); }
   // Of the fenced ones, those for whom no word of this agent counts any more.
@@ -81,6 +98,7 @@ class Witness {
 
  private:
   Duration heartbeat_ = 3s;
+  std::set<RoundId> running_;
   std::set<AgentId> fenced_;
   std::map<AgentId, Instant> vouched_;  // when last
 };

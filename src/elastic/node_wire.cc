@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "elastic/lease.h"
 #include "elastic/wire_json.h"
 
 namespace rubato::elastic {
@@ -70,6 +69,25 @@ std::vector<AgentId> read_agents(const json& j, const char* key) {
     if (agents.back().value.size() > kNameMax) not_ours("the id of an agent is too long");
   }
   return agents;
+}
+
+json rounds_json(const std::vector<RoundId>& rounds) {
+  json list = json::array();
+  for (const RoundId& round : rounds) list.push_back({round.job.value, round.generation});
+  return list;
+}
+
+std::vector<RoundId> read_rounds(const json& j) {
+  std::vector<RoundId> rounds;
+  for (const json& entry : list_at(j, "rounds", kErrandsMax)) {
+    if (!entry.is_array() || entry.size() != 2) not_ours("a round of the wrong length");
+    RoundId round;
+    round.job.value = entry.at(0).get<std::string>();
+    round.generation = number<uint64_t>(entry, size_t{1});
+    if (round.job.value.size() > kNameMax) not_ours("the id of a job is too long");
+    rounds.push_back(std::move(round));
+  }
+  return rounds;
 }
 
 json witnesses_json(const std::vector<WitnessAddress>& witnesses) {
@@ -221,7 +239,11 @@ struct ToAgentEncoder {
             {"leased", m.leased},         {"stays_here", m.stays_here}};
   }
   json operator()(const LeaseAnswer& m) const {
-    return {{"type", "lease"}, {"word", static_cast<int>(m.word)}, {"sent_us", m.sent_us}, {"agent", m.agent.value}};
+    return {{"type", "lease"},
+            {"word", static_cast<int>(m.word)},
+            {"sent_us", m.sent_us},
+            {"agent", m.agent.value},
+            {"rounds", rounds_json(m.rounds)}};
   }
   json operator()(const Orders& m) const {
     json errands = json::array();
@@ -274,8 +296,9 @@ struct ToHeadEncoder {
             {"fenced", agents_json(m.fenced)}};
   }
   json operator()(const LeaseAsk& m) const {
-    return {{"type", "lease_ask"},        {"protocol", m.protocol}, {"node", m.node.value}, {"agent", m.agent.value},
-            {"head_epoch", m.head_epoch}, {"sent_us", m.sent_us},   {"stopped", m.stopped}};
+    return {{"type", "lease_ask"},    {"protocol", m.protocol},         {"node", m.node.value},
+            {"agent", m.agent.value}, {"head_epoch", m.head_epoch},     {"sent_us", m.sent_us},
+            {"stopped", m.stopped},   {"rounds", rounds_json(m.rounds)}};
   }
   json operator()(const NodeBeat& m) const { return {{"type", "beat"}, {"orders", m.orders}}; }
   json operator()(const Reports& m) const {
@@ -326,6 +349,7 @@ LeaseAnswer read_lease_answer(const json& j) {
   m.word = read_enum(j, "word", LeaseAnswer::Word::kGivenUp);
   m.sent_us = number<int64_t>(j, "sent_us");
   m.agent.value = short_text(j, "agent");
+  m.rounds = read_rounds(j);
   return m;
 }
 
@@ -337,6 +361,7 @@ LeaseAsk read_lease_ask(const json& j) {
   m.head_epoch = number<uint64_t>(j, "head_epoch");
   m.sent_us = number<int64_t>(j, "sent_us");
   m.stopped = j.at("stopped").get<bool>();
+  m.rounds = read_rounds(j);
   return m;
 }
 
@@ -501,6 +526,10 @@ std::string_view to_string(ErrandState state) {
 }
 
 // When a failure happened is left out: after a journey as an age it differs by the time of travel.
+LeaseTerms lease_terms(const Errand& errand) {
+  return LeaseTerms{RoundId{errand.job, errand.generation}, errand.lease, errand.witnesses};
+}
+
 bool ErrandReport::operator==(const ErrandReport& other) const {
   return job == other.job && generation == other.generation && state == other.state && port == other.port &&
          problem == other.problem && forced == other.forced && succeeded == other.succeeded && fenced == other.fenced &&

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "elastic/lease.h"
 #include "elastic/member.h"
 #include "elastic/restart.h"
 #include "elastic/view.h"
@@ -46,11 +47,19 @@ struct Errand {
   std::string master_addr;
   uint16_t master_port = 0;
   int restarts_used = 0;
-  Duration lease = 2min;                  // kRunning: how long they may go on without the head
+  Duration lease = kDefaultLease;         // kRunning: how long they may go on without the head
   std::vector<WitnessAddress> witnesses;  // kRunning: of this generation; none: the node is alone in it
   JobSpec spec;
   std::string output;  // folder for $RUBATO_OUTPUT, shared by the nodes that see the head's disk
 };
+
+// What the lease of its workers is counted by, as long as they live.
+struct LeaseTerms {
+  RoundId round;
+  Duration lease = kDefaultLease;
+  std::vector<WitnessAddress> witnesses;
+};
+LeaseTerms lease_terms(const Errand& errand);
 
 // A job's output that this node has on its own disk, of a job that has no workers here now.
 struct OutputOrder {
@@ -65,8 +74,8 @@ struct Orders {  // everything this node should do now
   // An agent forgets an output that is neither in here nor in `errands`.
   std::vector<OutputOrder> outputs;
   std::vector<AgentId> fence;  // agents that were given up: do not vouch for them
-  bool drain = false;  // the node goes away: finish what is here, then exit when told by Goodbye
-  bool more = false;   // the rest comes in the next message, with the same revision: these were too many for one
+  bool drain = false;          // the node goes away: finish what is here, then exit when told by Goodbye
+  bool more = false;  // the rest comes in the next message, with the same revision: these were too many for one
 };
 
 struct Welcome {
@@ -87,8 +96,9 @@ struct LeaseAnswer {
     kGivenUp,   // the next generation starts, or has: end your workers now
   };
   Word word = Word::kNotKnown;
-  int64_t sent_us = 0;  // as asked
-  AgentId agent;        // who answers; empty: the head
+  int64_t sent_us = 0;          // as asked
+  AgentId agent;                // who answers; empty: the head
+  std::vector<RoundId> rounds;  // of a witness, kGoOn: for these it vouches
 };
 
 struct LogAck {  // lines of this job up to this sequence number are in the head's log
@@ -170,9 +180,10 @@ struct LeaseAsk {
   int protocol = kNodeProtocol;
   NodeId node;
   AgentId agent;
-  uint64_t head_epoch = 0;  // the newest head it has obeyed
-  int64_t sent_us = 0;      // by its own clock
-  bool stopped = false;     // it was given up, and none of its workers is alive
+  uint64_t head_epoch = 0;      // the newest head it has obeyed
+  int64_t sent_us = 0;          // by its own clock
+  bool stopped = false;         // it was given up, and none of its workers is alive
+  std::vector<RoundId> rounds;  // that it is to run; for witnesses
 };
 
 // Instead of Hello on a connection of its own, which brings what workers of this node have left: lines of a dead

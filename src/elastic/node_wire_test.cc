@@ -211,18 +211,21 @@ TEST(NodeWire, LeasesSurviveTheJourney) {
   ask.head_epoch = 3;
   ask.sent_us = -5;
   ask.stopped = true;
+  ask.rounds = {{JobId{"j-1"}, 5}};
   const auto asked = std::get<LeaseAsk>(decode_to_head(encode(ToHead(ask))));
-  EXPECT_EQ(std::tie(asked.node, asked.agent, asked.head_epoch, asked.sent_us, asked.stopped),
-            std::tie(ask.node, ask.agent, ask.head_epoch, ask.sent_us, ask.stopped));
+  EXPECT_EQ(std::tie(asked.node, asked.agent, asked.head_epoch, asked.sent_us, asked.stopped, asked.rounds),
+            std::tie(ask.node, ask.agent, ask.head_epoch, ask.sent_us, ask.stopped, ask.rounds));
 
   LeaseAnswer answer;
   answer.word = LeaseAnswer::Word::kGivenUp;
   answer.sent_us = 77;
   answer.agent.value = "a2";
+  answer.rounds = {{JobId{"j-1"}, 5}, {JobId{"j-2"}, 1}};
   const auto answered = std::get<LeaseAnswer>(decode_to_agent(encode(ToAgent(answer))));
   EXPECT_EQ(answered.word, answer.word);
   EXPECT_EQ(answered.sent_us, 77);
   EXPECT_EQ(answered.agent, answer.agent);
+  EXPECT_EQ(answered.rounds, answer.rounds);
 
   const auto reports = std::get<Reports>(decode_to_head(encode(ToHead(Reports{{}, {AgentId{"a3"}}}))));
   EXPECT_EQ(reports.fenced, std::vector<AgentId>{AgentId{"a3"}});

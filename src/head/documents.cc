@@ -259,7 +259,7 @@ void add_silence(const State& state, const cluster::Observed& observed, const Jo
     if (!observed.silent.contains(seat.node)) continue;
     nodes.insert(seat.node);
     against.push_back({fmt::format("node {} is silent: its workers may go on for their lease of {}", seat.node.value,
-                                   format_duration(cluster::lease_of(state, job))),
+                                   format_duration(cluster::round_lease_of(state, job))),
                        {}});
   }
   if (const std::string reason = reconcile::fence_reason(state, observed, job); !reason.empty()) {

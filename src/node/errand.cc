@@ -71,12 +71,16 @@ void ErrandRunner::leave(const std::string& reason) {
   stop_workers();
 }
 
-void ErrandRunner::renew(std::optional<Instant> until) {
-  const Instant now = parts_.world.clock.now();
-  const bool was_over = lease_ && *lease_ <= now;
-  lease_ = until;
-  if (until && group_ && group_->workers.alive()) group_->workers.end_by(*until);
-  if (was_over && !(until && *until <= now)) parts_.stir();  // something may have waited for it
+void ErrandRunner::renew() {
+  if (group_ && group_->workers.alive()) {
+    if (const std::optional<Instant> until = parts_.lease_end(group_->terms)) group_->workers.end_by(*until);
+  }
+  if (waits_for_lease_ && !is_lease_over(elastic::lease_terms(errand_))) parts_.stir();
+}
+
+bool ErrandRunner::is_lease_over(const elastic::LeaseTerms& terms) const {
+  const std::optional<Instant> until = parts_.lease_end(terms);
+  return until && *until <= parts_.world.clock.now();
 }
 
 void ErrandRunner::kill() {
@@ -134,9 +138,11 @@ void ErrandRunner::follow_gathering() {
 }
 
 void ErrandRunner::follow_running() {
+  waits_for_lease_ = false;
   if (started_ >= errand_.generation || !leaving_.empty()) return;
   // The order may be older than it looks: this agent stood still, and the next generation runs elsewhere.
-  if (lease_ && *lease_ <= parts_.world.clock.now()) return;
+  waits_for_lease_ = is_lease_over(elastic::lease_terms(errand_));
+  if (waits_for_lease_) return;
   if (!idle()) {
     // All others have been told that these are gone.
     kill();
@@ -245,9 +251,10 @@ void ErrandRunner::start_workers() {
     LaunchSpec spec = launch_spec(errand_);
     if (!parts_.is_warm_for(job_)) spec.prewarm.clear();
     group_ = std::make_unique<Group>(parts_, std::move(spec), std::move(setup), std::move(devices));
+    group_->terms = elastic::lease_terms(errand_);
     port_.reset();
     group_->workers.start(errand_view(errand_));
-    if (lease_) group_->workers.end_by(*lease_);
+    if (const std::optional<Instant> until = parts_.lease_end(group_->terms)) group_->workers.end_by(*until);
   } catch (const Error& error) {
     could_not_start(error);
   }

@@ -36,6 +36,8 @@ struct NodeParts {
   std::function<bool(const JobId&)> is_warm_for;
   std::function<void(const std::string& folder)> discard;  // it is out of the way at once, and removed bit by bit
   std::function<bool()> head_takes_lines;
+  // Until when workers may live; nullopt: as long as they will.
+  std::function<std::optional<Instant>(const elastic::LeaseTerms&)> lease_end;
   Event& room;  // for lines: a head has taken some, or is gone
   AgentId self;
   uint64_t first_sequence = 1;  // of the lines of a job that is new here: above those of all that were forgotten
@@ -52,9 +54,8 @@ class ErrandRunner {
   void leave(const std::string& reason);
   void kill();
 
-  // Until when its workers may live; nullopt: no such limit.
-  void renew(std::optional<Instant> until);
-  const elastic::Errand& errand() const { return errand_; }
+  // What NodeParts::lease_end says has changed.
+  void renew();
 
   // One step nearer to what was asked for. Called after each of the above and after each stir().
   void follow();
@@ -71,6 +72,7 @@ class ErrandRunner {
   struct Group {
     Group(NodeParts& parts, LaunchSpec spec_in, agent::WorkerGroup::Setup setup, Devices::Share devices_in);
     LaunchSpec spec;
+    elastic::LeaseTerms terms;  // of the order that they were started by, whatever is ordered since
     Devices::Share devices;
     agent::WorkerGroup workers;
   };
@@ -79,6 +81,7 @@ class ErrandRunner {
   void follow_running();
   void follow_ended();
   void stop_workers();
+  bool is_lease_over(const elastic::LeaseTerms& terms) const;
   void begin_preparing();
   Task<void> prepare();
   Task<void> make_work_folder();
@@ -97,8 +100,8 @@ class ErrandRunner {
   LogSpool log_;
   elastic::Errand errand_;  // kEnded before the first: what is here then is what an earlier agent left
   bool abandoned_ = false;
-  std::optional<Instant> lease_;
-  std::string leaving_;  // why nothing is started any more
+  bool waits_for_lease_ = false;  // to start its workers
+  std::string leaving_;           // why nothing is started any more
 
   bool preparing_ = false, prepared_ = false;
   std::string problem_;

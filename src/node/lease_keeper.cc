@@ -68,22 +68,27 @@ void LeaseKeeper::welcomed(const Welcome& welcome, Instant greeted) {
 
 void LeaseKeeper::follow(const Orders& orders) {
   witnesses_.clear();
+  rounds_.clear();
   for (const Errand& errand : orders.errands) {
+    if (errand.phase != Phase::kRunning || errand.witnesses.empty()) continue;
+    rounds_.push_back(RoundId{errand.job, errand.generation});
     for (const WitnessAddress& one : errand.witnesses) {
       if (one.agent != self_ && one.port != 0) witnesses_[one.agent] = one;
     }
   }
-  witness_.fence(std::set<AgentId>(orders.fence.begin(), orders.fence.end()));
+  const std::set<RoundId> rounds(rounds_.begin(), rounds_.end());
+  holder_.keep_rounds(rounds);
+  witness_.follow(rounds, std::set<AgentId>(orders.fence.begin(), orders.fence.end()));
   changed_.notify();
   on_renewed_();
   on_fenced_();
 }
 
-std::optional<Instant> LeaseKeeper::valid_until(const Errand& errand) const {
+std::optional<Instant> LeaseKeeper::valid_until(const LeaseTerms& terms) const {
   if (!leased_ && !holder_.given_up()) return std::nullopt;
   std::vector<AgentId> agents;
-  for (const WitnessAddress& one : errand.witnesses) agents.push_back(one.agent);
-  return holder_.valid_until(agents, errand.lease);
+  for (const WitnessAddress& one : terms.witnesses) agents.push_back(one.agent);
+  return holder_.valid_until(terms.round, agents, terms.lease);
 }
 
 std::vector<AgentId> LeaseKeeper::fenced() const {
@@ -118,8 +123,9 @@ Task<void> LeaseKeeper::serve(std::unique_ptr<Connection> connection) {
       LeaseAnswer answer;
       answer.agent = self_;
       answer.sent_us = ask->sent_us;
-      const bool goes_on = !ask->stopped && witness_.vouch(ask->agent, world_.clock.now());
-      answer.word = goes_on ? LeaseAnswer::Word::kGoOn : LeaseAnswer::Word::kGivenUp;
+      if (!ask->stopped) answer.rounds = witness_.vouch(ask->agent, ask->rounds, world_.clock.now());
+      if (!answer.rounds.empty()) answer.word = LeaseAnswer::Word::kGoOn;
+      if (witness_.is_fenced(ask->agent)) answer.word = LeaseAnswer::Word::kGivenUp;
       connection->send(encode(ToAgent(answer)));
     }
   } catch (const Error&) {
@@ -193,6 +199,7 @@ Task<void> LeaseKeeper::ask_over(Connection& connection, AgentId agent) {
     ask.head_epoch = head_epoch_;
     ask.sent_us = micros_of(world_.clock.now());
     ask.stopped = holder_.given_up() && idle_;
+    if (!is_head) ask.rounds = rounds_;
     const ToHead message = ask;
     connection.send(encode(message));
     const Instant deadline = world_.clock.now() + heartbeat_;
@@ -217,7 +224,8 @@ void LeaseKeeper::take(const LeaseAnswer& answer, const AgentId& agent) {
     case LeaseAnswer::Word::kNotKnown:
       return;
     case LeaseAnswer::Word::kGoOn:
-      agent.value.empty() ? holder_.heard_by_head(sent) : holder_.heard_by(agent, sent);
+      if (agent.value.empty()) holder_.heard_by_head(sent);
+      for (const RoundId& round : answer.rounds) holder_.heard_by(agent, round, sent);
       break;
     case LeaseAnswer::Word::kGivenUp:
       if (!holder_.given_up()) {

@@ -33,8 +33,8 @@ class LeaseKeeper {
   void follow(const elastic::Orders& orders);
   void set_idle(bool idle) { idle_ = idle; }  // no worker is alive here
 
-  // Until when workers of this errand may live; nullopt: no lease is needed.
-  std::optional<Instant> valid_until(const elastic::Errand& errand) const;
+  // Until when workers with these terms may live; nullopt: no lease is needed.
+  std::optional<Instant> valid_until(const elastic::LeaseTerms& terms) const;
   // Who cannot go on by our word, of those that the head has given up.
   std::vector<AgentId> fenced() const;
 
@@ -65,7 +65,8 @@ class LeaseKeeper {
   uint64_t head_epoch_ = 0;
   std::optional<Endpoint> reached_;  // where a head was found
   std::map<AgentId, elastic::WitnessAddress> witnesses_;
-  std::set<AgentId> asked_;  // a question is under way
+  std::vector<elastic::RoundId> rounds_;  // that this node is to run with others
+  std::set<AgentId> asked_;               // a question is under way
   Event changed_;
   Scope scope_;
 };

@@ -57,6 +57,7 @@ NodeAgent::NodeAgent(World& world, NodeSettings settings, Channel<int>* signals)
              [this](const JobId& job) { return warm_for_ == job; },
              [this](const std::string& folder) { discard(folder); },
              [this] { return connection_ != nullptr; },
+             [this](const elastic::LeaseTerms& terms) { return leases_.valid_until(terms); },
              room_,
              self_},
       changed_(world.clock.loop()),
@@ -206,7 +207,7 @@ void NodeAgent::end(const std::string& reason, bool told_by_head) {
 }
 
 void NodeAgent::renew_leases() {
-  for (const auto& [job, errand] : runners_) errand->renew(leases_.valid_until(errand->errand()));
+  for (const auto& [job, errand] : runners_) errand->renew();
 }
 
 void NodeAgent::prewarm(const elastic::Errand& errand, const std::string& python, const std::string& work) {

@@ -37,7 +37,7 @@ std::optional<Duration> time_left(const State& state, const Observed& observed, 
   if (!is_leased(observed, node)) return std::nullopt;
   const auto silence = observed.silence.find(node);
   if (silence == observed.silence.end()) return std::nullopt;
-  Duration needed = cluster::lease_of(state, job) + elastic::kLeaseMargin;
+  Duration needed = elastic::lease_over_after(cluster::round_lease_of(state, job));
   if (job.round.size() > 1 && is_disowned(observed, job, cut_off.agent))
     needed = std::min(needed, elastic::takeover_after(observed.heartbeat));
   return std::max<Duration>(0s, needed - silence->second);
@@ -68,7 +68,7 @@ Duration silence_allowed(const State& state, const NodeId& node, const std::func
     const auto heard = std::count_if(job.round.begin(), job.round.begin() + static_cast<std::ptrdiff_t>(witnesses),
                                      [&](const Seat& seat) { return seat.node != node && is_heard(seat.node); });
     if (job.round.size() > 1 && 2 * static_cast<size_t>(heard) >= witnesses) return 0s;
-    const Duration lease = cluster::lease_of(state, job);
+    const Duration lease = cluster::round_lease_of(state, job);
     shortest = std::min(shortest.value_or(lease), lease);
   }
   return shortest.value_or(0s);

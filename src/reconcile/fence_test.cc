@@ -97,8 +97,24 @@ TEST_F(Silence, NorBeforeHalfOfTheOthersVouchForItNoMore) {
 
 TEST_F(Silence, TheLeaseNeedsNobodysWord) {
   lose(kFourth);
-  silent_for(kFourth, elastic::kDefaultLease + elastic::kLeaseMargin);
+  silent_for(kFourth, elastic::lease_over_after(elastic::kDefaultLease) - 1ms);
+  EXPECT_FALSE(starts());
+  silent_for(kFourth, elastic::lease_over_after(elastic::kDefaultLease));
   EXPECT_TRUE(starts());
+}
+
+TEST_F(Silence, IsCountedByTheLeaseThatTheNodeWasTold) {
+  ClusterConfigured shorter{*history.state.spec, "text"};
+  shorter.spec.lease = 30s;
+  history.add(std::move(shorter));
+  EXPECT_EQ(orders_for(history.state, kFourth, "").errands.front().lease, elastic::kDefaultLease);
+  EXPECT_EQ(allowed(kFirst, {}), elastic::kDefaultLease);
+  lose(kFourth);
+  silent_for(kFourth, elastic::lease_over_after(30s));
+  EXPECT_FALSE(starts()) << "it goes on for two minutes";
+  silent_for(kFourth, elastic::lease_over_after(elastic::kDefaultLease));
+  ASSERT_TRUE(starts());
+  EXPECT_EQ(orders_for(history.state, kFirst, "").errands.front().lease, 30s);
 }
 
 TEST_F(Silence, ADeadNodeIsNotWaitedFor) {

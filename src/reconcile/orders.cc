@@ -67,7 +67,7 @@ Errand errand_of(const cluster::State& state, const Job& job, const NodeId& node
   errand.place = place_of(job, *seat);
   errand.master_addr = job.master_addr;
   errand.master_port = job.master_port;
-  errand.lease = cluster::lease_of(state, job);
+  errand.lease = cluster::round_lease_of(state, job);
   if (job.seats.size() > 1) errand.witnesses = witnesses_of(state, job);
   return errand;
 }

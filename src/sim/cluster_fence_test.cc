@@ -27,8 +27,12 @@ WorkerModel deaf_worker() {
 }
 
 struct FenceSim : ClusterSim {
-  FenceSim(uint64_t seed, int nodes, int spare, JobSpec spec) : ClusterSim(seed, nodes, nodes + spare) {
-    behaviour = [](const SpawnSpec&, const WorkerRecord&, Random&) { return deaf_worker(); };
+  FenceSim(uint64_t seed, int nodes, int spare, JobSpec spec,
+           std::function<WorkerModel(const WorkerRecord&)> model = {})
+      : ClusterSim(seed, nodes, nodes + spare) {
+    behaviour = [model](const SpawnSpec&, const WorkerRecord& worker, Random&) {
+      return model ? model(worker) : deaf_worker();
+    };
     // As hosts over SSH: nobody ends what does not answer.
     machines.made.unreachable = [this](const rubato::NodeId& node) { return cut_off.contains(node); };
     start_head();
@@ -252,6 +256,45 @@ TEST(ClusterFence, AnAgentThatIsStoppedForLessThanAHeartbeatLosesNothing) {
     EXPECT_EQ(cluster.job(0)->generation, cluster.first) << "seed " << seed << "\n" << cluster.story();
     EXPECT_EQ(cluster.sim.workers.past().size(), cluster.ended) << "seed " << seed;
   }
+}
+
+// It stands still before it reads that it is to start, and goes on when the next generation runs without it: the others
+// do not vouch for a round that they have left.
+TEST(ClusterFence, AnOrderThatIsReadTooLateStartsNothing) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    FenceSim cluster(seed, 4, 0, sim_job(1, 4));
+    cluster.cut(cluster.seat(3));
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.runs_anew(); }, 60s)) << cluster.story();
+    const Generation unread = cluster.job(0)->generation;
+    const rubato::NodeId victim = cluster.seat(1);
+    cluster.cut_off.insert(victim);
+    cluster.machines.agent(victim).stop();
+    const auto next = [&] { return cluster.runs_anew() && cluster.job(0)->generation > unread; };
+    ASSERT_TRUE(cluster.run_until(next, 60s)) << cluster.story();
+    cluster.sim.simulator.run_for(1s);
+    cluster.machines.agent(victim).resume();
+    cluster.sim.simulator.run_for(30s);
+    EXPECT_TRUE(cluster.sound()) << "seed " << seed;
+  }
+}
+
+// What was ordered last is not what they were started by.
+TEST(ClusterFence, WorkersThatTakeLongToStopEndWithTheLeaseOfTheirRound) {
+  FenceSim cluster(1, 4, 0, sim_job(1, 4), [](const WorkerRecord& worker) {
+    WorkerModel model = deaf_worker();
+    if (worker.rank == 1) model.sigterm_delay = 60s;
+    return model;
+  });
+  const rubato::NodeId victim = cluster.seat(1);
+  cluster.cut(cluster.seat(3));
+  cluster.sim.simulator.run_for(6s);
+  ASSERT_EQ(cluster.live_on(victim), 1) << "it saves";
+  cluster.cut(victim);
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.runs_anew(); }, 60s)) << cluster.story();
+  EXPECT_LE(cluster.sim.now() - cluster.cut_at, kHeartbeat + 1s + kRoundTrip) << cluster.story();
+  EXPECT_EQ(cluster.live_on(victim), 0);
+  cluster.sim.simulator.run_for(30s);
+  EXPECT_TRUE(cluster.sound());
 }
 
 // On one machine nobody can be cut off: a stall of everything hurts nobody, however long.
