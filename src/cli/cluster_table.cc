@@ -162,8 +162,9 @@ const Command& node_lost_table() {
       .summary = "say that a silent node is dead: its jobs need not wait for their lease",
       .usage = "rubato node lost NODE",
       .about =
-          "Workers of a node that nobody hears may go on until their job's lease is over; until then the job is not\n"
-          "started elsewhere. Say this only if its machine is off: else two generations of a job may train at once.",
+          "Workers of a node that nobody hears may go on until their job's lease is over; until then the\n"
+          "job is not started elsewhere. Say this only if its machine is off: else two generations of a job\n"
+          "may train at once.",
       .positional = {.name = "NODE",
                      .help = "the node's name, as rubato status has it",
                      .names = "nodes",

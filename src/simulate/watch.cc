@@ -43,6 +43,7 @@ void Watch::look() {
     limits_due_ = false;
   }
   if (sim_.workers.version() != workers_version_) check_workers();
+  if (!frozen_.empty()) check_thawed();
 }
 
 void Watch::take(const Record& record) {
@@ -215,12 +216,41 @@ void Watch::add_worker(const sim::WorkerRecord& worker) {
     const bool twice = other.first == worker.generation && other.second == worker.rank;
     if (!twice && other.first == worker.generation) continue;
     const auto live = sim_.workers.live().find(id);
-    if (live == sim_.workers.live().end() || is_frozen(live->second.machine) || is_frozen(worker.machine)) continue;
+    if (live == sim_.workers.live().end()) continue;
+    if (is_frozen(live->second.machine)) {
+      frozen_.try_emplace(id);
+      continue;
+    }
     add_broken(
         twice ? fmt::format("{}: rank {} runs twice", worker.run_id, worker.rank)
               : fmt::format("{}: generations {} and {} run at once", worker.run_id, other.first, worker.generation));
   }
   run.workers[worker.id] = {worker.generation, worker.rank};
+}
+
+// Its guard ends what is overdue in the moment in which the machine goes on.
+void Watch::check_thawed() {
+  for (auto it = frozen_.begin(); it != frozen_.end();) {
+    const auto live = sim_.workers.live().find(it->first);
+    std::optional<Instant>& thawed = it->second;
+    const bool is_live = live != sim_.workers.live().end();
+    if (is_live && is_frozen(live->second.machine)) thawed.reset();
+    if (is_live && !is_frozen(live->second.machine) && !thawed) thawed = sim_.now();
+    if (is_live && (!thawed || *thawed == sim_.now())) {
+      ++it;
+      continue;
+    }
+    count("a machine that stood still ends its old workers");
+    if (is_live) check_alone(live->second);
+    it = frozen_.erase(it);
+  }
+}
+
+void Watch::check_alone(const sim::WorkerRecord& worker) {
+  for (const auto& [id, other] : runs_[worker.run_id].workers) {
+    if (other.first == worker.generation || !sim_.workers.live().contains(id)) continue;
+    add_broken(fmt::format("{}: generation {} goes on beside {}", worker.run_id, worker.generation, other.first));
+  }
 }
 
 void Watch::note_end(const sim::WorkerRecord& worker) {

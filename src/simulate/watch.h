@@ -49,6 +49,8 @@ class Watch {
   void check_limits();
   void check_all();
   void check_workers();
+  void check_thawed();
+  void check_alone(const sim::WorkerRecord& worker);
   void mark_transitions(const cluster::Record& record);
   void add_worker(const sim::WorkerRecord& worker);
   void note_end(const sim::WorkerRecord& worker);
@@ -76,6 +78,8 @@ class Watch {
     std::map<uint64_t, std::pair<int64_t, int>> workers;  // id: generation, rank
   };
   std::map<std::string, Run> runs_;
+  // Workers on frozen machines, beside others of their job; and when their machine was seen to go on.
+  std::map<uint64_t, std::optional<Instant>> frozen_;
   // Of the newest generation of each job: ranks whose workers ended with 0 by themselves, and the agents that know it.
   struct Finished {
     int64_t generation = 0;
