@@ -255,6 +255,7 @@ struct Applier {
     // An agent may speak before the call that started it has ended: it is the new one, for the old one is retired.
     if (node->phase == NodePhase::kRequested) node->restart = false;
     node->agent = e.agent;
+    node->agent_started = e.started;
     node->info = e.info;
     node->resources = e.resources;
     node->own_disk = e.own_disk;

@@ -118,6 +118,7 @@ struct NodeJoined {
   elastic::MemberInfo info;
   Resources resources;
   bool own_disk = false;  // outputs of jobs stay there until they are delivered
+  WallTime started{};     // elastic::Hello; zero: not noted
 };
 struct NodeLost {
   NodeId node;

@@ -154,6 +154,7 @@ void fields(Io& io, NodeJoined& e) {
   io("info", e.info);
   io("resources", e.resources);
   io("own_disk", e.own_disk);
+  io("started", e.started);
 }
 template <class Io>
 void fields(Io& io, NodeLost& e) {

@@ -38,7 +38,7 @@ const std::vector<std::string> kRecords = {
         "others":[{"text":"o","where":""}]}})",
     R"({"v":1,"t":5,"type":"node-created","node":"small-1","runtime":"0c"})",
     R"({"v":1,"t":6,"type":"node-failed","node":"small-1","error":"no room","code":2})",
-    R"({"v":1,"t":7,"type":"node-joined","node":"small-1","agent":"a1","own_disk":true,
+    R"({"v":1,"t":7,"type":"node-joined","node":"small-1","agent":"a1","own_disk":true,"started":77,
         "resources":{"CPU":2,"memory":4096},
         "info":{"agent":"a1","host":"h","machine":"m","address":"127.0.1.1","addresses":["10.0.0.1"],"peer_port":7,
         "nproc":2,"role":"r"}})",

@@ -20,6 +20,7 @@ void fields(Io& io, Node& n) {
   io("changed", n.changed);
   io("reason", n.reason);
   io("agent", n.agent);
+  io("agent_started", n.agent_started);
   io("info", n.info);
   io("resources", n.resources);
   io("own_disk", n.own_disk);

@@ -42,6 +42,7 @@ struct Node {
   uint64_t changed = 0;  // the record that brought it there
   std::string reason;
   AgentId agent;
+  WallTime agent_started{};
   elastic::MemberInfo info;
   Resources resources;
   bool own_disk = false;   // it does not see the head's disk: what jobs write there is brought afterwards

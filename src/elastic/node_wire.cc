@@ -290,6 +290,7 @@ struct ToHeadEncoder {
             {"agent", m.agent.value},
             {"info", member_json(m.info)},
             {"resources", to_json(m.resources)},
+            {"started_us", m.started.time_since_epoch().count()},
             {"head_epoch", m.head_epoch},
             {"own_disk", m.own_disk},
             {"errands", reports_json(m.errands, now)},
@@ -437,6 +438,7 @@ Hello read_hello(const json& j, Instant now) {
   m.agent.value = id_text(j, "agent");
   m.info = read_member(j.at("info"));
   m.resources = resources_from_json(j.at("resources"));
+  if (j.contains("started_us")) m.started = WallTime(std::chrono::microseconds(number<int64_t>(j, "started_us")));
   m.head_epoch = number<uint64_t>(j, "head_epoch");
   if (j.contains("own_disk")) m.own_disk = j.at("own_disk").get<bool>();
   m.errands = read_reports(j, now);

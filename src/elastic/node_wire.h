@@ -166,8 +166,10 @@ struct Hello {
   std::string version;
   NodeId node;
   AgentId agent;
-  MemberInfo info;          // host, machine, addresses
-  Resources resources;      // what the node offers
+  MemberInfo info;      // host, machine, addresses
+  Resources resources;  // what the node offers
+  // When the agent was started. Of two that come for one node, the older one is about to end, whoever is heard first.
+  WallTime started{};
   uint64_t head_epoch = 0;  // the newest head it has obeyed
   bool own_disk = false;    // outputs of jobs are not on the head's disk: they are delivered
   std::vector<ErrandReport> errands;

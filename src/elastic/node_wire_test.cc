@@ -72,6 +72,7 @@ Hello node_hello() {
   hello.info.addresses = {"10.0.0.7"};
   hello.resources.set(kCpu, 4000);
   hello.head_epoch = 3;
+  hello.started = WallTime(5s);
   hello.errands = {node_report()};
   return hello;
 }
@@ -264,6 +265,7 @@ TEST(NodeWire, HelloSurvivesAndTimesOfFailuresBecomeTheReceivers) {
   EXPECT_EQ(back.info.addresses, hello.info.addresses);
   EXPECT_EQ(back.resources, hello.resources);
   EXPECT_EQ(back.head_epoch, 3u);
+  EXPECT_EQ(back.started, hello.started);
   EXPECT_EQ(back.errands, hello.errands);
   EXPECT_EQ(back.errands.at(0).failures.at(0).at, kNow + 50s - 1500ms);
 }

@@ -337,6 +337,11 @@ std::optional<JobId> Controller::pending_request(const std::string& request_id) 
   return std::nullopt;
 }
 
+// Whether this agent is the newer one of two that were started for a node, and nothing is lost with the other.
+bool Controller::replaces(const elastic::Hello& hello, const cluster::Node& node) const {
+  return node.agent_started != WallTime{} && node.agent_started < hello.started && !state_.jobs_on.contains(node.id);
+}
+
 std::optional<std::string> Controller::refuse(const elastic::Hello& hello) {
   const auto it = state_.nodes.find(hello.node);
   if (it == state_.nodes.end()) return fmt::format("the cluster has no node '{}' (any more)", hello.node.value);
@@ -345,8 +350,13 @@ std::optional<std::string> Controller::refuse(const elastic::Hello& hello) {
     return fmt::format("node '{}' was given up: {}", hello.node.value, node.reason);
   }
   if (node.retired == hello.agent) return fmt::format("node '{}' is being updated", hello.node.value);
-  if (!node.agent.value.empty() && node.agent != hello.agent)
+  if (!node.agent.value.empty() && node.agent != hello.agent && !replaces(hello, node))
     return fmt::format("another agent has joined as node '{}'", hello.node.value);
+  for (const cluster::Event& event : happened_) {
+    const auto* joined = std::get_if<cluster::NodeJoined>(&event);
+    if (joined && joined->node == hello.node && joined->agent != hello.agent && joined->started > hello.started)
+      return fmt::format("a newer agent has joined as node '{}'", hello.node.value);
+  }
   return std::nullopt;
 }
 
@@ -363,7 +373,8 @@ void Controller::connected(const elastic::Hello& hello) {
   answered_[hello.node] = world_.clock.now();  // the welcome is an answer
   fenced(hello.agent, hello.fenced);
   const cluster::Node& node = state_.nodes.at(hello.node);
-  if (node.phase != NodePhase::kUp && node.phase != NodePhase::kDraining) {
+  const bool is_up = node.phase == NodePhase::kUp || node.phase == NodePhase::kDraining;
+  if (!is_up || node.agent != hello.agent) {
     cluster::NodeJoined joined;
     joined.node = hello.node;
     joined.agent = hello.agent;
@@ -371,6 +382,7 @@ void Controller::connected(const elastic::Hello& hello) {
     joined.info.id = hello.agent;
     joined.resources = hello.resources;
     joined.own_disk = hello.own_disk;
+    joined.started = hello.started;
     tell(std::move(joined));
   }
   reported(hello.node, hello.errands);

@@ -133,6 +133,7 @@ class Controller final : public SessionHost {
   void give_up_absent(std::vector<cluster::Event>& happened);
   std::optional<cluster::NodeLost> judge_absent(const NodeId& node, Absence& absence, Instant listened);
   bool is_heard(const NodeId& node) const;
+  bool replaces(const elastic::Hello& hello, const cluster::Node& node) const;
   // controller_fence.cc
   Task<void> try_door(NodeId node, AgentId agent);    // after it has joined
   Task<void> watch_door(NodeId node, AgentId agent);  // while nobody hears it

@@ -37,6 +37,7 @@ NodeAgent::NodeAgent(World& world, NodeSettings settings, Channel<int>* signals)
       settings_(std::move(settings)),
       signals_(signals),
       self_{world.random.hex(32)},
+      started_(world.clock.wall()),
       events_(world, "", settings_.node.value),
       packages_(world, settings_.folder + "/packages", settings_.unpack, settings_.offload),
       devices_(device_names(settings_)),

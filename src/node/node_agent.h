@@ -66,6 +66,7 @@ class NodeAgent {
   const NodeSettings settings_;
   Channel<int>* signals_;
   const AgentId self_;
+  const WallTime started_;
   agent::EventLog events_;
   PackageStore packages_;
   Devices devices_;

@@ -81,6 +81,7 @@ Hello NodeAgent::hello(const Connection& connection) {
   hello.info.addresses = world_.network.addresses();
   hello.info.peer_port = leases_.port();
   hello.resources = settings_.resources;
+  hello.started = started_;
   hello.head_epoch = head_epoch_;
   hello.own_disk = settings_.own_disk;
   hello.errands = reports();

@@ -174,5 +174,31 @@ TEST(HeadSessions, AnAgentThatIsGoneBeforeItsJoinIsDurableIsMissed) {
   EXPECT_TRUE(cluster.run_until([&] { return !node_is_up(cluster, kFirst); }, 10s)) << cluster.story();
 }
 
+// A call that started an agent was made again; the first agent's greeting was on its way for longer.
+TEST(HeadSessions, TheNewerOfTwoAgentsIsTheNodesThoughTheOlderOneIsHeardLast) {
+  for (const auto& [older_last, apart] : {std::pair(true, 2s), std::pair(false, 2s), std::pair(true, 0s)}) {
+    ClusterSim cluster(1, 1, 3);
+    cluster.start_head();
+    const auto requested = [&] { return cluster.head_up() && cluster.state().nodes.contains(kFirst); };
+    ASSERT_TRUE(cluster.run_until(requested, 60s));
+    cluster.machines.made.create_delay = 60s;
+    HandAgent older, newer;
+    older.node = newer.node = kFirst;
+    older.hello.agent = AgentId{"older"};
+    older.hello.started = WallTime(1s);
+    newer.hello.agent = AgentId{"newer"};
+    newer.hello.started = WallTime(2s);
+    start(cluster, 3, older_last ? newer : older);
+    cluster.sim.simulator.run_for(apart);
+    start(cluster, 4, older_last ? older : newer);
+    ASSERT_TRUE(cluster.run_until([&] { return older.ended; }, 20s)) << cluster.story();
+    ASSERT_TRUE(node_is_up(cluster, kFirst)) << cluster.story();
+    EXPECT_EQ(cluster.state().nodes.at(kFirst).agent, newer.hello.agent);
+    cluster.sim.simulator.run_for(10s);
+    EXPECT_TRUE(node_is_up(cluster, kFirst)) << cluster.story();
+    EXPECT_FALSE(newer.ended);
+  }
+}
+
 }  // namespace
 }  // namespace rubato::sim

@@ -116,6 +116,7 @@ LightAgent::LightAgent(sim::SimProgram& program, LightSettings settings, LightGr
       settings_(std::move(settings)),
       groups_(groups),
       self_{world_.random.hex(16)},
+      started_(world_.clock.wall()),
       scope_(world_.clock.loop()) {}
 
 LightAgent::~LightAgent() {
@@ -152,6 +153,7 @@ Task<bool> LightAgent::session(Connection& connection) {
   hello.info.machine = world_.machine.machine_id;
   hello.info.address = connection.local_address();
   hello.resources = settings_.resources;
+  hello.started = started_;
   hello.head_epoch = head_epoch_;
   hello.errands = reports();
   const elastic::ToHead greeting = std::move(hello);

@@ -102,6 +102,7 @@ class LightAgent {
   const LightSettings settings_;
   LightGroups& groups_;
   const AgentId self_;
+  const WallTime started_;
   uint64_t head_epoch_ = 0;
   Connection* connection_ = nullptr;
   std::map<JobId, Part> parts_;
