@@ -113,6 +113,21 @@ void fields(Io& io, Output& d) {
   io("reason", d.reason, "");
 }
 
+struct Adaptive {
+  static constexpr const char* kName = "Adaptive";
+  Nullable<int64_t> workers;
+  Nullable<int64_t> worthwhile;
+  std::string reason;
+  Json profile;
+};
+template <class Io>
+void fields(Io& io, Adaptive& d) {
+  io("workers", d.workers, "that it is to have of the nodes that are there; null: not worked out yet");
+  io("worthwhile", d.worthwhile, "the most for which the autoscaler adds nodes");
+  io("reason", d.reason, "for people");
+  io("profile", d.profile, "what its workers told last, in the names of AdaptDL's hints");
+}
+
 struct Job : JobSummary {
   static constexpr const char* kName = "Job";
   Json spec;
@@ -124,6 +139,7 @@ struct Job : JobSummary {
   std::optional<std::string> exit;
   std::optional<std::string> cause;
   std::optional<QueuePlace> queue;
+  std::optional<Adaptive> adaptive;
   std::optional<Reasons> never_fits;
   std::optional<std::vector<Event>> events;
 };
@@ -139,6 +155,7 @@ void fields(Io& io, Job& d) {
   io("exit", d.exit, "how it ended, for people");
   io("cause", d.cause, "how it ended");
   io("queue", d.queue, "");
+  io("adaptive", d.adaptive, "a job whose workers have told what they found out about it");
   io("never_fits", d.never_fits, "in the answer to a submission: no cluster of this file could hold it");
   io("events", d.events, "the last ones, of GET");
 }

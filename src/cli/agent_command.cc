@@ -10,6 +10,7 @@
 #include "core/text.h"
 #include "node/delivery.h"
 #include "node/node_agent.h"
+#include "os/http_server.h"
 #include "os/probe.h"
 #include "os/python.h"
 #include "provider/agent_file.h"
@@ -102,6 +103,16 @@ node::NodeSettings link_settings(DaemonWorld& daemon, const provider::AgentFile&
   return settings;
 }
 
+// Where AdaptDL's workers ask. Null: there is no port left; jobs that need none run all the same.
+std::unique_ptr<HttpServer> open_supervisor(DaemonWorld& daemon) {
+  try {
+    return os::make_http_server(daemon.runtime, Endpoint{"127.0.0.1", 0}, TlsFiles{}, HttpLimits{}, daemon.log);
+  } catch (const Error& error) {
+    daemon.log.warning("AdaptDL's supervisor cannot be asked here", {{"error", error.message}});
+    return nullptr;
+  }
+}
+
 Task<int> deliver(DaemonWorld& daemon, std::string dir) {
   const provider::AgentFile file = agent_file_in(daemon, dir);
   node::NodeSettings settings = link_settings(daemon, file, dir);
@@ -133,6 +144,8 @@ Task<int> run_agent(DaemonWorld& daemon, std::string dir) {
     // Jobs may bring their own, or need none.
     daemon.log.warning("no Python here", {{"error", error.message}});
   }
+  const std::unique_ptr<HttpServer> supervisor = open_supervisor(daemon);
+  settings.supervisor = supervisor.get();
   node::NodeAgent agent(daemon.world, std::move(settings), &daemon.signals.channel());
   co_return co_await agent.run();
 }

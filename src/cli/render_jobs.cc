@@ -64,6 +64,7 @@ std::string facts(const api::Job& job, const Look& look) {
   out += fact("program", program_text(spec), look);
   const std::string each = describe(api::read_resources(object_in(spec, "per_worker")));
   out += fact("workers", fmt::format("{}, each {}", workers_text(job), each), look);
+  if (job.adaptive) out += fact("adaptive", job.adaptive->reason, look);
   out += fact("submitted", ago(job.submitted) + (job.owner.empty() ? "" : " by " + job.owner), look);
   out += fact("started", ago(job.started), look);
   out += fact("ended", ago(job.ended), look);

@@ -13,6 +13,9 @@ namespace {
 constexpr size_t kFailuresMax = 64;
 // A node that lived so long did not fail because of its type.
 constexpr Duration kYoungDeath = 10s;
+// Sizes of adaptive jobs are worked out anew so long after nodes or jobs have changed, and after a job's profile has.
+constexpr Duration kResizeSoon = 1s;
+constexpr Duration kResizeEvery = 30s;
 constexpr Duration kTypeBackoffFirst = 500ms;
 constexpr Duration kTypeBackoffMax = 60s;
 // A node that did not answer in time is left out of that job for so long, four times as long each time again: a job
@@ -144,6 +147,8 @@ struct Applier {
     state.head_version = e.version;
     state.head_pid = e.pid;
     state.head_since = time;
+    state.has_adaptive = std::ranges::any_of(state.jobs, [](const auto& entry) { return entry.second.adaptive(); });
+    resize_in(kResizeSoon);
     // The shutdown before is complete: whoever starts a head now wants a cluster, and will say which.
     if (state.shutting_down && state.nodes.empty() && state.active.empty() && state.queued.empty()) {
       state.shutting_down = false;
@@ -438,6 +443,22 @@ struct Applier {
     output->phase = Output::Phase::kMissing;
     output->reason = e.reason;
   }
+  void operator()(const JobProfiled& e) {
+    note(e.job, [&](Job& job) {
+      const bool first = !job.adaptive();
+      job.profile = e.profile;
+      job.profiled = time;
+      state.has_adaptive = state.has_adaptive || job.adaptive();
+      if (job.adaptive()) resize_in(first ? kResizeSoon : kResizeEvery);
+    });
+  }
+  void operator()(const JobSized& e) {
+    note(e.job, [&](Job& job) {
+      job.sized = e.workers;
+      job.worthwhile = e.worthwhile;
+      job.size_reason = e.reason;
+    });
+  }
   void operator()(const JobStopping& e) {
     change(e.job, [&](Job& job) {
       vacate(state, job, {});
@@ -462,6 +483,7 @@ struct Applier {
                                               : JobPhase::kStopped,
             time);
       state.ended_jobs.push_back(job.id);
+      resize_in(kResizeSoon);
       reindex_outputs(state, job);
     });
     forget_oldest(state);
@@ -506,6 +528,12 @@ struct Applier {
     state.index.update_job(state, id);
   }
 
+  void resize_in(Duration wait) {
+    const WallTime at = later(time, wait);
+    if (!state.has_adaptive) return;
+    if (!state.resize_at || at < *state.resize_at) state.resize_at = at;
+  }
+
   // A job whose failure is not settled yet asks for no more workers: what the autoscaler was asked changes with it.
   void set_failure_pending(Job& job, bool pending) {
     if (job.failure_pending != pending) ++state.scaled.changes;
@@ -530,6 +558,7 @@ struct Applier {
     node.changed = offset;
     node.reason = reason;
     mind_idleness(state, node.id);
+    resize_in(kResizeSoon);
   }
 
   void lose(Node& node, const std::string& reason, bool young) {
@@ -597,6 +626,7 @@ bool moves_scale(const Event& event) {
          !std::holds_alternative<SeatFailed>(event) && !std::holds_alternative<RestartCharged>(event) &&
          !std::holds_alternative<CheckpointMissed>(event) && !std::holds_alternative<OutputKept>(event) &&
          !std::holds_alternative<OutputMissing>(event) && !std::holds_alternative<ScaleHeld>(event) &&
+         !std::holds_alternative<JobProfiled>(event) &&
          !std::holds_alternative<StrayFound>(event) && !std::holds_alternative<NodeStepped>(event);
 }
 

@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, std::variant_size_v<Event>> kTypeNames = 
     "node-refreshed", "stray-found",        "resources-requested", "scale-held",    "job-submitted",
     "job-held",       "job-placed",         "restart-charged",     "job-started",   "seat-failed",
     "seat-done",      "seat-vacated",       "checkpoint-missed",   "output-kept",   "output-missing",
-    "job-stopping",   "job-ended"};
+    "job-stopping",   "job-ended",          "job-profiled",        "job-sized"};
 
 template <size_t I = 0>
 Event event_of_type(std::string_view type) {
@@ -128,7 +128,8 @@ struct Describer {
                        because(e.cause));
   }
   std::string operator()(const RestartCharged& e) const {
-    return fmt::format("job {} used restart {}{}{}", e.job.value, e.used, because(e.cause),
+    const std::string what = e.saved ? std::string("starts again") : fmt::format("used restart {}", e.used);
+    return fmt::format("job {} {}{}{}", e.job.value, what, because(e.cause),
                        e.backoff > 0s ? fmt::format("; starts again in {}", format_duration(e.backoff)) : "");
   }
   std::string operator()(const JobStarted& e) const {
@@ -160,6 +161,14 @@ struct Describer {
   }
   std::string operator()(const JobStopping& e) const {
     return fmt::format("job {} stops{}", e.job.value, because(e.reason));
+  }
+  std::string operator()(const JobProfiled& e) const {
+    const JobProfile& p = e.profile;
+    return fmt::format("job {} tells its profile{}", e.job.value,
+                       p.global_batch_size > 0 ? fmt::format(": batch size {:g}", p.global_batch_size) : "");
+  }
+  std::string operator()(const JobSized& e) const {
+    return fmt::format("job {} is to have {}{}", e.job.value, workers(e.workers), because(e.reason));
   }
   std::string operator()(const JobEnded& e) const {
     return fmt::format("job {} {}{}", e.job.value, to_string(e.result), because(e.reason));

@@ -14,6 +14,7 @@
 #include "elastic/restart.h"
 #include "model/cluster_spec.h"
 #include "model/ids.h"
+#include "model/job_profile.h"
 #include "model/job_spec.h"
 
 namespace rubato::cluster {
@@ -177,6 +178,7 @@ struct RestartCharged {  // decided: the failure of the last generation costs a 
   Duration backoff = 0s;
   std::string cause;
   std::string crash;  // elastic::crash_signature of a generation that died at its start; else empty
+  bool saved = false;  // it saved and left to be started anew: `used` is what it was
 };
 struct JobStarted {  // decided: every seat is ready, the workers start
   JobId job;
@@ -218,6 +220,16 @@ struct OutputMissing {  // it could not be brought; it may still come later
   NodeId node;
   std::string reason;
 };
+struct JobProfiled {  // its workers told what they have found out about it
+  JobId job;
+  JobProfile profile;
+};
+struct JobSized {  // decided: how many workers an adaptive job is to have
+  JobId job;
+  int workers = 0;     // of the nodes that are there
+  int worthwhile = 0;  // with more than these each would do too little, however many nodes there were
+  std::string reason;
+};
 struct JobStopping {
   JobId job;
   bool failed = false;  // it ends as failed (a timeout), else as stopped
@@ -239,7 +251,8 @@ using Event = std::variant<HeadStarted, ClusterConfigured, ShutdownRequested, Jo
                            NodeFailed, NodeJoined, NodeLost, NodeDraining, NodeRemoving, NodeGone, NodeStepped,
                            NodeUpdating, NodeRefreshing, NodeRefreshed, StrayFound, ResourcesRequested, ScaleHeld,
                            JobSubmitted, JobHeld, JobPlaced, RestartCharged, JobStarted, SeatFailed, SeatDone,
-                           SeatVacated, CheckpointMissed, OutputKept, OutputMissing, JobStopping, JobEnded>;
+                           SeatVacated, CheckpointMissed, OutputKept, OutputMissing, JobStopping, JobEnded,
+                           JobProfiled, JobSized>;
 
 struct Record {
   uint64_t offset = 0;

@@ -221,6 +221,7 @@ void fields(Io& io, RestartCharged& e) {
   io("backoff_us", e.backoff);
   io("cause", e.cause);
   io("crash", e.crash);
+  io("saved", e.saved);
 }
 template <class Io>
 void fields(Io& io, JobStarted& e) {
@@ -267,6 +268,18 @@ template <class Io>
 void fields(Io& io, OutputMissing& e) {
   io("job", e.job);
   io("node", e.node);
+  io("reason", e.reason);
+}
+template <class Io>
+void fields(Io& io, JobProfiled& e) {
+  io("job", e.job);
+  io("profile", e.profile);
+}
+template <class Io>
+void fields(Io& io, JobSized& e) {
+  io("job", e.job);
+  io("workers", e.workers);
+  io("worthwhile", e.worthwhile);
   io("reason", e.reason);
 }
 template <class Io>

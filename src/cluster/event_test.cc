@@ -70,7 +70,7 @@ const std::vector<std::string> kRecords = {
         "seats":[{"node":"small-1","agent":"a1","workers":2}],
         "reasons":{"wanted":"w","changes":[],"against":[],"others":[]}})",
     R"({"v":1,"t":15,"type":"restart-charged","job":"j-1","used":2,"quick_crashes":1,"backoff_us":100000,"cause":"x",
-        "crash":"exit code 1: boom"})",
+        "crash":"exit code 1: boom","saved":true})",
     R"({"v":1,"t":16,"type":"job-started","job":"j-1","generation":5,"master_addr":"127.0.1.1","master_port":29500})",
     R"({"v":1,"t":17,"type":"seat-failed","job":"j-1","generation":5,"node":"small-1","fenced":true,
         "failures":[{"host":"h","rank":3,
@@ -83,6 +83,11 @@ const std::vector<std::string> kRecords = {
     R"({"v":1,"t":24,"type":"output-missing","job":"j-1","node":"small-1","reason":"no room"})",
     R"({"v":1,"t":21,"type":"job-stopping","job":"j-1","failed":true,"reason":"timeout"})",
     R"({"v":1,"t":22,"type":"job-ended","job":"j-1","result":2,"reason":"asked","cause":2})",
+    R"({"v":1,"t":25,"type":"job-profiled","job":"j-1","profile":{"initBatchSize":8.0,"globalBatchSize":16.0,
+        "maxBatchSize":64.0,"maxProfiledReplicas":2,"gradientAccumulation":true,"localBszBounds":[2,32],
+        "gradParams":{"norm":0.5,"var":2.0},"perfParams":{"alpha_c":0.1,"beta_c":0.2,"alpha_n":0.3,"beta_n":0.4,
+        "alpha_r":0.5,"beta_r":0.6,"gamma":1.5}}})",
+    R"({"v":1,"t":26,"type":"job-sized","job":"j-1","workers":3,"worthwhile":4,"reason":"more would not help"})",
 };
 
 // As the version before wrote them.

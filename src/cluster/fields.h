@@ -19,6 +19,7 @@
 #include "core/time.h"
 #include "model/cluster_spec.h"
 #include "model/ids.h"
+#include "model/job_profile.h"
 #include "model/job_spec.h"
 
 namespace rubato::cluster {
@@ -59,7 +60,7 @@ template <class T>
 concept IsId = std::is_same_v<T, NodeId> || std::is_same_v<T, JobId> || std::is_same_v<T, AgentId>;
 template <class T>
 concept IsSpec = std::is_same_v<T, JobSpec> || std::is_same_v<T, ClusterSpec> || std::is_same_v<T, Resources> ||
-    std::is_same_v<T, NodeRecipe>;
+    std::is_same_v<T, NodeRecipe> || std::is_same_v<T, JobProfile>;
 template <class T>
 concept HasFields = requires(FieldWriter& io, T& value) {
   fields(io, value);
@@ -150,6 +151,8 @@ void read_value(const Json& json, T& value) {
     value = cluster_spec_from_json(json);
   } else if constexpr (std::is_same_v<T, NodeRecipe>) {
     value = node_recipe_from_json(json);
+  } else if constexpr (std::is_same_v<T, JobProfile>) {
+    value = job_profile_from_json(json);
   } else if constexpr (std::is_same_v<T, Resources>) {
     value = resources_from_json(json);
   } else if constexpr (std::is_same_v<T, Duration>) {

@@ -104,6 +104,11 @@ void fields(Io& io, Job& j) {
   io("reasons", j.reasons);
   io("decided", j.decided);
   io("decided_at", j.decided_at);
+  io("profile", j.profile);
+  io("profiled", j.profiled);
+  io("sized", j.sized);
+  io("worthwhile", j.worthwhile);
+  io("size_reason", j.size_reason);
 }
 
 template <class Io>

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/text.h"
 
@@ -51,6 +53,14 @@ int Job::workers() const {
   int sum = 0;
   for (const Seat& seat : seats) sum += seat.workers;
   return sum;
+}
+
+int Job::workers_most() const {
+  return sized == 0 ? spec.workers_max : std::clamp(sized, spec.workers_min, spec.workers_max);
+}
+
+int Job::workers_worthwhile() const {
+  return worthwhile == 0 ? spec.workers_max : std::clamp(worthwhile, spec.workers_min, spec.workers_max);
 }
 
 const Seat* Job::seat_on(const NodeId& node) const {

@@ -149,9 +149,20 @@ struct Job {
   std::string reason;  // for people: the last cause
   Reasons reasons;     // of the last decision
 
+  // Adaptive jobs: what it has told of itself, when; how many workers it is to have, and why.
+  std::optional<JobProfile> profile;
+  WallTime profiled{};
+  int sized = 0;       // 0: as many as there is room for
+  int worthwhile = 0;  // 0: all are
+  std::string size_reason;
+
   // All workers of the last generation ended well: nothing is left to run, whatever was decided since.
   bool finished() const { return ran != 0 && unfinished.empty(); }
   int workers() const;
+  bool adaptive() const { return is_known(profile) && spec.workers_min < spec.workers_max; }
+  // As many as it may have of the nodes that are there, and of any.
+  int workers_most() const;
+  int workers_worthwhile() const;
   const Seat* seat_on(const NodeId& node) const;
 };
 
@@ -174,6 +185,11 @@ struct State {
   std::map<std::string, NodeRecipe> old_recipes;  // by id: not in `spec` any more, but nodes were made by them
   bool no_restart = false;                        // of the last configuration
   bool shutting_down = false;
+
+  // When the sizes of adaptive jobs are to be worked out again, where there are any. Not in the journal: a new head
+  // works them out anyway.
+  std::optional<WallTime> resize_at;
+  bool has_adaptive = false;  // or has had
 
   std::map<NodeId, Node> nodes;
   std::map<std::string, uint64_t> next_node;  // by type

@@ -121,6 +121,11 @@ json errand_json(const Errand& e) {
             {"master_port", e.master_port},
             {"restarts_used", e.restarts_used},
             {"output", e.output}};
+  if (!e.peers.empty()) {
+    json peers = json::array();
+    for (const PeerSeat& peer : e.peers) peers.push_back({peer.address, peer.workers});
+    j["peers"] = std::move(peers);
+  }
   if (e.phase == Phase::kRunning) {
     j["lease_us"] = to_micros(e.lease);
     j["witnesses"] = witnesses_json(e.witnesses);
@@ -143,6 +148,13 @@ Errand read_errand(const json& j) {
   e.master_port = number<uint16_t>(j, "master_port");
   e.restarts_used = number<int>(j, "restarts_used");
   e.output = j.at("output").get<std::string>();
+  if (j.contains("peers")) {
+    for (const json& entry : list_at(j, "peers", kPeersMax)) {
+      const int workers = number<int>(entry, size_t{1});
+      if (workers < 0 || workers > kErrandWorkersMax) not_ours(fmt::format("a seat of {} workers", workers));
+      e.peers.push_back({entry.at(0).get<std::string>(), workers});
+    }
+  }
   if (j.contains("lease_us")) e.lease = span(j, "lease_us");
   if (j.contains("witnesses")) e.witnesses = read_witnesses(j);
   if (j.contains("spec")) {
@@ -332,6 +344,9 @@ struct ToHeadEncoder {
     return {{"type", "output_trouble"}, {"job", m.job.value}, {"reason", m.reason}};
   }
   json operator()(const DeliveryEnd&) const { return {{"type", "delivery_end"}}; }
+  json operator()(const JobHints& m) const {
+    return {{"type", "job_hints"}, {"job", m.job.value}, {"profile", to_json(m.profile)}};
+  }
 };
 
 Welcome read_welcome(const json& j) {
@@ -488,6 +503,7 @@ ToHead read_to_head(const json& j, std::optional<std::string_view> bytes, Instan
   if (type == "output_offer") return OutputOffer{JobId{id_text(j, "job")}};
   if (type == "output_trouble") return OutputTrouble{JobId{id_text(j, "job")}, cut_text(j, "reason")};
   if (type == "delivery_end") return DeliveryEnd{};
+  if (type == "job_hints") return JobHints{JobId{id_text(j, "job")}, job_profile_from_json(j.at("profile"))};
   if (type == "leaving") return Leaving{cut_text(j, "reason"), span(j, "in_us")};
   not_ours(fmt::format("of unknown type '{}'", type));
 }

@@ -16,6 +16,7 @@
 #include "elastic/restart.h"
 #include "elastic/view.h"
 #include "model/ids.h"
+#include "model/job_profile.h"
 #include "model/job_spec.h"
 
 namespace rubato::elastic {
@@ -23,6 +24,13 @@ namespace rubato::elastic {
 inline constexpr int kNodeProtocol = 1;
 
 // ---- head to agent ----
+
+// The workers of a generation on one node, for their own supervisor.
+struct PeerSeat {
+  std::string address;
+  int workers = 0;
+  bool operator==(const PeerSeat&) const = default;
+};
 
 // An agent of a generation, which vouches for the others of it (lease.h).
 struct WitnessAddress {
@@ -47,6 +55,7 @@ struct Errand {
   std::string master_addr;
   uint16_t master_port = 0;
   int restarts_used = 0;
+  std::vector<PeerSeat> peers;  // kRunning: all nodes of the generation, by rank; none when they are very many
   Duration lease = kDefaultLease;         // kRunning: how long they may go on without the head
   std::vector<WitnessAddress> witnesses;  // kRunning: of this generation; none: the node is alone in it
   JobSpec spec;
@@ -248,6 +257,12 @@ struct LogLines {
   uint64_t follows = 0;
 };
 
+// What a job's workers have told of it, by AdaptDL's protocol.
+struct JobHints {
+  JobId job;
+  JobProfile profile;
+};
+
 struct PackageWanted {
   std::string hash;
   uint64_t offset = 0;
@@ -260,7 +275,7 @@ struct Leaving {  // this machine goes away by then (spot notice, SIGTERM): stop
 
 using ToAgent = std::variant<Welcome, Orders, LogAck, PackagePart, OutputAck, Goodbye, LeaseAnswer>;
 using ToHead = std::variant<Hello, NodeBeat, Reports, LogLines, PackageWanted, Leaving, Delivery, OutputOffer,
-                            OutputPart, OutputTrouble, DeliveryEnd, LeaseAsk>;
+                            OutputPart, OutputTrouble, DeliveryEnd, LeaseAsk, JobHints>;
 
 // `now` is the sender's clock, or the receiver's: the times of failures travel as ages.
 std::string encode(const ToAgent& message);
@@ -279,6 +294,7 @@ inline constexpr size_t kOutputsMax = 65536;  // on one node
 inline constexpr size_t kLogTextMax = size_t{64} << 10;
 inline constexpr size_t kLogLinesMax = 4096;    // in one message
 inline constexpr size_t kErrandsMax = 4096;     // on one node
+inline constexpr size_t kPeersMax = 256;        // nodes of a job that know all the others of it
 inline constexpr int kErrandWorkersMax = 4096;  // of one job on one node
 inline constexpr size_t kFenceMax = 20'000;     // agents that were given up, for one node
 

@@ -26,6 +26,13 @@ struct Failure {
 };
 std::string describe(const Failure& failure);  // "rank 3 (local rank 1) on node7: killed by SIGKILL (signal 9)"
 
+// AdaptDL's workers, and those of our library, save and leave with this exit code when they are told to, and when they
+// want to be started anew: no failure.
+inline constexpr int kSavedAndLeft = 143;
+inline bool asks_for_a_restart(const Failure& failure) {
+  return failure.signal == 0 && failure.exit_code == kSavedAndLeft;
+}
+
 // The failure that came first: the others are mostly its consequences. nullptr when there is none.
 const Failure* root_cause(const std::vector<Failure>& failures);
 

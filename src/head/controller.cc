@@ -20,6 +20,7 @@ namespace {
 // A connection that breaks while both processes live is made anew within this time, and nothing happens.
 constexpr Duration kReconnectWindow = 500ms;
 constexpr size_t kPackagePart = size_t{1} << 20;
+constexpr Duration kProfileEvery = 20s;
 // Agents whose head does not answer for a heartbeat look for another: after such a stall they may be on their way back.
 Duration long_stall(Duration heartbeat) { return std::min<Duration>(heartbeat, 3s) / 2; }
 
@@ -409,6 +410,15 @@ void Controller::leaving(const NodeId& node, const elastic::Leaving& words) {
   const auto it = state_.nodes.find(node);
   if (it == state_.nodes.end() || it->second.phase != NodePhase::kUp) return;
   tell(cluster::NodeDraining{node, fmt::format("{} (in {})", words.reason, format_duration(words.in))});
+}
+
+// Each is a record: a job tells much more often than its profile changes.
+void Controller::profiled(const NodeId& node, elastic::JobHints hints) {
+  const auto it = state_.jobs.find(hints.job);
+  if (it == state_.jobs.end() || !it->second.seat_on(node) || it->second.profile == hints.profile) return;
+  const bool known = is_known(it->second.profile);
+  if (known && now() - it->second.profiled < kProfileEvery) return;
+  tell(cluster::JobProfiled{hints.job, std::move(hints.profile)});
 }
 
 void Controller::disconnected(const NodeId& node, bool closed) {

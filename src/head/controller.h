@@ -102,6 +102,7 @@ class Controller final : public SessionHost {
   void caught_up(const NodeId& node) override;
   void leaving(const NodeId& node, const elastic::Leaving& words) override;
   void disconnected(const NodeId& node, bool closed) override;
+  void profiled(const NodeId& node, elastic::JobHints hints) override;
   elastic::Orders orders(const NodeId& node) override;
   Task<uint64_t> keep_lines(NodeId node, AgentId agent, elastic::LogLines lines) override;
   elastic::PackagePart package_part(const elastic::PackageWanted& wanted) override;

@@ -160,6 +160,19 @@ api::JobSummary job_summary(const Job& job) {
   return document;
 }
 
+namespace {
+
+api::Adaptive adaptive_document(const Job& job) {
+  api::Adaptive document;
+  if (job.sized > 0) document.workers.value = job.sized;
+  if (job.worthwhile > 0) document.worthwhile.value = job.worthwhile;
+  document.reason = job.size_reason;
+  document.profile = to_json(*job.profile);
+  return document;
+}
+
+}  // namespace
+
 api::Job job_document(const State& state, const Job& job) {
   api::Job document;
   static_cast<api::JobSummary&>(document) = job_summary(job);
@@ -173,6 +186,7 @@ api::Job job_document(const State& state, const Job& job) {
     document.exit = fmt::format("{}{}{}", to_string(job.phase), job.reason.empty() ? "" : ": ", job.reason);
     document.cause = to_string(job.end_cause);
   }
+  if (job.profile) document.adaptive = adaptive_document(job);
   if (job.phase == JobPhase::kQueued) document.queue = queue_document(state, job);
   return document;
 }

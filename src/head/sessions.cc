@@ -216,6 +216,8 @@ Task<void> Sessions::handle(const NodeId& node, Session& session, ToHead message
     session.connection->send(encode(ToAgent(host_.package_part(*wanted))));
   } else if (const auto* leaving = std::get_if<Leaving>(&message)) {
     host_.leaving(node, *leaving);
+  } else if (auto* hints = std::get_if<JobHints>(&message)) {
+    host_.profiled(node, std::move(*hints));
   }
 }
 

@@ -32,6 +32,7 @@ class SessionHost {
   virtual void caught_up(const NodeId& node) = 0;
   virtual void leaving(const NodeId& node, const elastic::Leaving& words) = 0;
   virtual void disconnected(const NodeId& node, bool closed) = 0;
+  virtual void profiled(const NodeId& node, elastic::JobHints hints) = 0;
   virtual elastic::Orders orders(const NodeId& node) = 0;
   virtual Task<uint64_t> keep_lines(NodeId node, AgentId agent, elastic::LogLines lines) = 0;
   virtual elastic::PackagePart package_part(const elastic::PackageWanted& wanted) = 0;

@@ -168,6 +168,7 @@ void ErrandRunner::follow_ended() {
   prepared_ = false;
   if (abandoned_) log_.remove();
   gone_ = true;
+  if (parts_.supervisor) parts_.supervisor->forget(job_);
 }
 
 void ErrandRunner::begin_preparing() {
@@ -220,6 +221,10 @@ agent::WorkerGroup::Setup ErrandRunner::make_setup(const std::string& visible_de
   agent::WorkerGroup::Setup setup;
   setup.python = python();
   setup.environment = job_environment(settings.environment, errand_, settings.node, devices, settings.old_torch);
+  if (parts_.supervisor) {
+    parts_.supervisor->follow(errand_);
+    setup.environment["ADAPTDL_SUPERVISOR_URL"] = parts_.supervisor->url_for(job_);
+  }
   setup.log_folder = folder() + "/attempts";
   setup.cwd = folder() + "/work";
   setup.own_variables = own_variables;

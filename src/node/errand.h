@@ -20,6 +20,7 @@
 #include "node/log_spool.h"
 #include "node/node_settings.h"
 #include "node/packages.h"
+#include "node/supervisor.h"
 
 namespace rubato::node {
 
@@ -40,6 +41,7 @@ struct NodeParts {
   std::function<std::optional<Instant>(const elastic::LeaseTerms&)> lease_end;
   Event& room;  // for lines: a head has taken some, or is gone
   AgentId self;
+  Supervisor* supervisor = nullptr;
   uint64_t first_sequence = 1;  // of the lines of a job that is new here: above those of all that were forgotten
 };
 

@@ -2,9 +2,16 @@
 
 #include <algorithm>
 
+#include "node/supervisor.h"
+
 namespace rubato::node {
 
 using elastic::Errand;
+
+namespace {
+// The supervisor's protocol that we speak; a trainer of another major version refuses it.
+constexpr const char* kAdaptdlVersion = "0.2.11";
+}  // namespace
 
 LaunchSpec launch_spec(const Errand& errand) {
   LaunchSpec spec;
@@ -44,13 +51,14 @@ agent::Environment job_environment(const agent::Environment& inherited, const Er
   env["RUBATO_JOB_ID"] = errand.job.value;
   env["RUBATO_JOB_NAME"] = errand.spec.name;
   env["RUBATO_NODE"] = node.value;
-  env["ADAPTDL_JOB_ID"] = errand.job.value;
+  env["ADAPTDL_JOB_ID"] = adaptdl_job_id(errand.job);
+  env["ADAPTDL_SCHED_VERSION"] = kAdaptdlVersion;
   env["ADAPTDL_MASTER_ADDR"] = errand.master_addr;
   env["ADAPTDL_MASTER_PORT"] = std::to_string(errand.master_port);
   env["ADAPTDL_NUM_REPLICAS"] = std::to_string(errand.place.world_size);
   env["ADAPTDL_NUM_NODES"] = std::to_string(errand.place.group_world_size);
   // It names checkpoints by this number and takes the highest: each round needs its own, not only those after failures.
-  env["ADAPTDL_NUM_RESTARTS"] = std::to_string(errand.generation > 0 ? errand.generation - 1 : 0);
+  env["ADAPTDL_NUM_RESTARTS"] = std::to_string(adaptdl_group(errand.generation));
   return agent::group_environment(env, launch_spec(errand), old_torch);
 }
 

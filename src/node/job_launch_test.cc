@@ -37,7 +37,7 @@ TEST(JobLaunch, WorkersGetRubatosAndAdaptDlsNames) {
   EXPECT_EQ(env.at("RUBATO_JOB_ID"), "j-1");
   EXPECT_EQ(env.at("RUBATO_JOB_NAME"), "train");
   EXPECT_EQ(env.at("RUBATO_NODE"), "small-3");
-  EXPECT_EQ(env.at("ADAPTDL_JOB_ID"), "j-1");
+  EXPECT_EQ(env.at("ADAPTDL_JOB_ID"), "rubato/j-1");
   EXPECT_EQ(env.at("ADAPTDL_MASTER_ADDR"), "127.0.0.5");
   EXPECT_EQ(env.at("ADAPTDL_MASTER_PORT"), "2900");
   EXPECT_EQ(env.at("ADAPTDL_NUM_REPLICAS"), "4");

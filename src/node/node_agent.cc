@@ -63,6 +63,13 @@ NodeAgent::NodeAgent(World& world, NodeSettings settings, Channel<int>* signals)
              self_},
       changed_(world.clock.loop()),
       scope_(world.clock.loop()) {
+  if (settings_.supervisor) {
+    supervisor_.emplace(world, settings_.supervisor->port(), [this](elastic::JobHints hints) {
+      // Without a head they are dropped: the next ones will do.
+      if (connection_) connection_->send(encode(elastic::ToHead(std::move(hints))));
+    });
+    parts_.supervisor = &*supervisor_;
+  }
   // Of an agent before this one; its workers died with it.
   const std::string trash = settings_.folder + "/trash";
   if (world_.files.exists(trash)) {
@@ -102,6 +109,16 @@ void NodeAgent::adopt_spools() {
   }
 }
 
+Task<void> NodeAgent::supervise() {
+  HttpHandler handler = [this](ServerRequest request) { return supervisor_->handle(std::move(request)); };
+  HttpAdmit admit = [this](const ServerRequest& head) { return supervisor_->admit(head); };
+  try {
+    co_await settings_.supervisor->serve(std::move(handler), std::move(admit));
+  } catch (const Error& error) {
+    say("AdaptDL's supervisor cannot be asked any more: " + error.message);
+  }
+}
+
 ErrandRunner& NodeAgent::runner(const JobId& job) {
   std::unique_ptr<ErrandRunner>& slot = runners_[job];
   if (!slot) slot = std::make_unique<ErrandRunner>(parts_, job);
@@ -121,6 +138,7 @@ Task<int> NodeAgent::run() {
   if (signals_) scope_.spawn(read_signals());
   scope_.spawn(keep_connected());
   if (settings_.own_disk) scope_.spawn(outputs_.run());
+  if (supervisor_) scope_.spawn(supervise());
   scope_.spawn(leases_.run());
   while (true) {
     stirred_ = false;

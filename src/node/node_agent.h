@@ -18,6 +18,7 @@
 #include "node/errand.h"
 #include "node/lease_keeper.h"
 #include "node/node_settings.h"
+#include "node/supervisor.h"
 #include "world/world.h"
 
 namespace rubato::node {
@@ -61,6 +62,7 @@ class NodeAgent {
   void adopt_spools();
   void discard(const std::string& folder);
   Task<void> empty(std::string folder);
+  Task<void> supervise();
 
   World& world_;
   const NodeSettings settings_;
@@ -73,6 +75,7 @@ class NodeAgent {
   OutputSender outputs_;
   LeaseKeeper leases_;
   Event room_;
+  std::optional<Supervisor> supervisor_;
   NodeParts parts_;
   std::map<JobId, std::unique_ptr<ErrandRunner>> runners_;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // as in agent::Launcher

@@ -9,6 +9,7 @@
 #include "model/ids.h"
 #include "model/resources.h"
 #include "node/packages.h"
+#include "world/http_server.h"
 #include "world/network.h"
 
 namespace rubato::node {
@@ -27,6 +28,7 @@ struct NodeSettings {
   bool old_torch = false;
   // $RUBATO_OUTPUT is a folder here, outputs/JOB, and is delivered: the head's disk is not to be seen from here.
   bool own_disk = false;
+  HttpServer* supervisor = nullptr;  // on loopback: serves AdaptDL's protocol; it outlives the agent
   std::string version;
   PackageStore::Unpack unpack = package_unpacker();
   PackageStore::Offload offload;  // of unpacking; unset: on the loop

@@ -213,6 +213,10 @@ Reasons why_so_many(const State& state, const Job& job, int workers) {
   Reasons reasons;
   reasons.wanted = wanted(job.spec);
   if (workers >= job.spec.workers_max || !state.spec) return reasons;
+  if (job.sized > 0 && workers >= job.workers_most()) {
+    reasons.against.push_back({job.size_reason, ""});
+    return reasons;
+  }
   reasons.against.push_back({fmt::format("no room for more than {}", count(workers, "worker")), ""});
   add_node_limits(state, job.spec.per_worker, reasons);
   const std::vector<std::string> holders = names(state, state.active, job.id);

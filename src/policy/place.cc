@@ -60,6 +60,7 @@ class Placer {
 
   std::vector<cluster::Event> run() {
     repair();
+    shrink();
     serve();
     grow();
     return finish();
@@ -75,6 +76,7 @@ class Placer {
 
   void repair();
   std::optional<Draft> mend(const Job& job);
+  void shrink();
   void serve();
   bool serve_one(const Job& job);
   bool make_room(const Job& job);
@@ -201,6 +203,24 @@ void Placer::repair() {
     const int wanted = job->workers() - std::max(have, job->spec.workers_min);
     if (wanted > 0) board().take_some(job->spec.per_worker, wanted, shunned, draft->seats);
     drafts_[job->id] = std::move(*draft);
+  }
+}
+
+// Adaptive jobs that are to have fewer than they have.
+void Placer::shrink() {
+  if (state_.shutting_down) return;
+  for (const JobId& id : state_.index.elastic_jobs()) {
+    const Job& job = state_.jobs.at(id);
+    const int most = job.workers_most();
+    if (job.sized == 0 || job.workers() <= most || drafts_.contains(id) || unseated_.contains(id)) continue;
+    if (job.phase != JobPhase::kRunning || !may_grow(job)) continue;
+    Draft draft;
+    draft.seats = job.seats;
+    for (int extra = job.workers() - most; extra > 0; --extra) {
+      if (--draft.seats.back().workers == 0) draft.seats.pop_back();
+    }
+    draft.cause = fmt::format("shrinks from {} to {} workers", job.workers(), most);
+    drafts_[id] = std::move(draft);
   }
 }
 
@@ -398,7 +418,7 @@ void Placer::grow() {
   std::set<std::tuple<int, int, WallTime, JobId>> turns;
   const auto add = [&](const Job& job) {
     const int workers = count_workers(seats_of(job));
-    if (workers >= job.spec.workers_max || board().capacity(job.spec.per_worker) == 0) return;
+    if (workers >= job.workers_most() || board().capacity(job.spec.per_worker) == 0) return;
     // A starved job could not have it back from a more important one.
     if (starved_ && job.spec.priority > starved_->spec.priority) return;
     if (may_grow(job)) turns.emplace(workers - job.spec.workers_min, -job.spec.priority, job.submitted, job.id);
@@ -414,7 +434,7 @@ void Placer::grow() {
     const Job& job = state_.jobs.at(id);
     std::vector<Seat>& seats = grown.try_emplace(id, seats_of(job)).first->second;
     if (!board().take(job.spec.per_worker, 1, shunned_now(job), seats)) continue;
-    if (++extra < job.spec.workers_max - job.spec.workers_min) turns.emplace(extra, priority, submitted, std::move(id));
+    if (++extra < job.workers_most() - job.spec.workers_min) turns.emplace(extra, priority, submitted, std::move(id));
   }
   for (auto& [id, seats] : grown) {
     const Job& job = state_.jobs.at(id);

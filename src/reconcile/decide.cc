@@ -8,6 +8,7 @@
 #include "reconcile/autoscale.h"
 #include "reconcile/jobs.h"
 #include "reconcile/nodes.h"
+#include "reconcile/resize.h"
 
 namespace rubato::reconcile {
 
@@ -48,6 +49,14 @@ Decision decide(cluster::State& state, const cluster::Observed& observed, std::v
     commit(state, advance_jobs(state, observed, now, decision.wake), now, decision);
     // What is free, and who needs it, is known when all have been heard: seats are given, and nodes made, only then.
     const bool know_all = !cluster::any_unheard(state, observed);
+    if (know_all && state.resize_at) {
+      if (now >= *state.resize_at) {
+        state.resize_at.reset();
+        commit(state, resize(state, now), now, decision);
+      } else {
+        decision.wake.by(*state.resize_at);
+      }
+    }
     if (know_all) commit(state, policy::place(state, observed, now, decision.wake), now, decision);
     const auto changed = [&] { return decision.records.size() > before; };
     const bool long_queue = state.queued.size() > kLongQueue;

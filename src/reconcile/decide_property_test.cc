@@ -90,6 +90,23 @@ void deliver_some_output(FakeCluster& cluster) {
   }
 }
 
+// A job tells of itself; whether more workers would help it is anybody's guess.
+void profile_some_job(FakeCluster& cluster) {
+  Random& random = cluster.random;
+  if (cluster.state.active.empty()) return;
+  auto job = cluster.state.active.begin();
+  std::advance(job, static_cast<long>(random.below(cluster.state.active.size())));
+  JobProfile profile;
+  profile.init_batch_size = static_cast<double>(1 + random.below(256));
+  profile.max_batch_size = profile.init_batch_size * static_cast<double>(random.below(64));
+  profile.max_profiled_replicas = static_cast<int64_t>(random.below(8));
+  if (random.chance(0.8)) profile.gradient = JobProfile::Gradient{random.unit(), random.unit()};
+  const double net = random.chance(0.5) ? random.unit() : 100 * random.unit();
+  const JobProfile::Perf perf{random.unit(), random.unit(), net, net, net, net, 1 + random.unit()};
+  if (random.chance(0.9)) profile.perf = perf;
+  cluster.happen({JobProfiled{*job, profile}});
+}
+
 void fault(FakeCluster& cluster) {
   Random& random = cluster.random;
   const uint64_t dice = random.below(100);
@@ -124,6 +141,8 @@ void fault(FakeCluster& cluster) {
       cluster.replace_agent(node);
     } else if (dice < 90 && cluster.state.nodes.at(node).phase == NodePhase::kUp) {
       cluster.happen({NodeDraining{node, "asked"}});
+    } else if (dice >= 90) {
+      profile_some_job(cluster);
     }
   }
 }
@@ -155,7 +174,7 @@ void mark(const Record& record) {
   seen().emplace(type_name(record.event));
   const auto* placed = std::get_if<JobPlaced>(&record.event);
   for (const char* cause :
-       {"its turn", "room again", "was lost", "drains", "not ready within", "grows", "makes room"}) {
+       {"its turn", "room again", "was lost", "drains", "not ready within", "grows", "shrinks", "makes room"}) {
     if (placed && placed->cause.find(cause) != std::string::npos) seen().emplace(cause);
   }
   const auto* held = std::get_if<JobHeld>(&record.event);
@@ -200,8 +219,8 @@ TEST(Cluster, KeepsItsPromisesUnderFaults) {
   if (only) return run_one(only);
   const uint64_t runs = env_number("RUBATO_RUNS", 200);
   for (uint64_t seed = 1; seed <= runs && !HasFailure(); ++seed) run_one(seed);
-  // All but JournalLost, which a person decides; and eight causes of JobPlaced.
-  EXPECT_EQ(seen().size(), std::variant_size_v<Event> - 1 + 8) << ::testing::PrintToString(seen());
+  // All but JournalLost, which a person decides; and nine causes of JobPlaced.
+  EXPECT_EQ(seen().size(), std::variant_size_v<Event> - 1 + 9) << ::testing::PrintToString(seen());
 }
 
 }  // namespace

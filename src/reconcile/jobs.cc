@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "elastic/restart.h"
 #include "policy/place.h"
@@ -52,6 +53,18 @@ std::string root_cause_words(const Job& job) {
 std::optional<Event> settle_failure(const Job& job) {
   // A node went away in the same round: its loss was the cause, and losses cost nothing.
   if (!job.failure_pending || job.lost_since_failure) return std::nullopt;
+  if (const elastic::Failure* first = elastic::root_cause(job.failures); first && elastic::asks_for_a_restart(*first)) {
+    // It costs none of the restarts; one that asks as soon as it starts is made to wait, as crashes are.
+    elastic::RestartBudget unlimited(std::numeric_limits<int>::max(), 0, job.quick_crashes);
+    RestartCharged charged;
+    charged.job = job.id;
+    charged.backoff = *unlimited.charge(job.last_uptime);
+    charged.used = job.restarts_used;
+    charged.quick_crashes = unlimited.quick_crashes();
+    charged.saved = true;
+    charged.cause = fmt::format("rank {} saved and left (exit code {})", first->rank, elastic::kSavedAndLeft);
+    return charged;
+  }
   const bool at_start = job.last_uptime < elastic::kCrashAtStart;
   const std::string crash = at_start ? elastic::crash_signature(job.failures) : "";
   // What failed twice in the same way before it had begun is in the program, and no restart mends that.

@@ -49,6 +49,32 @@ struct Rounds {
   }
 };
 
+TEST(Jobs, WorkersThatSavedAndLeftCostNoRestart) {
+  Rounds rounds(two_nodes());
+  const JobId job = rounds.history.submit(4, 4);
+  rounds.history.run(job, {{"n-1", 2}, {"n-2", 2}});
+  const auto leave = [&](int exit_code, Duration after) {
+    rounds.history.pass(after);
+    elastic::Failure failure;
+    failure.exit_code = exit_code;
+    rounds.history.add(SeatFailed{job, rounds.history.job(job).generation, NodeId{"n-1"}, {failure}});
+    rounds.history.place(job, {{"n-1", 2}, {"n-2", 2}});
+    rounds.ready(job, "n-1");
+    rounds.ready(job, "n-2");
+    const auto charged = rounds.step<RestartCharged>();
+    rounds.history.pass(charged.backoff);
+    rounds.step<JobStarted>();
+    return charged;
+  };
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(leave(143, 1min).saved);
+  EXPECT_EQ(rounds.history.job(job).restarts_used, 0);
+  EXPECT_EQ(leave(143, 1min).backoff, 0s);
+  leave(143, 1s);
+  EXPECT_GT(leave(143, 1s).backoff, 0s) << "one that leaves as soon as it starts is made to wait";
+  EXPECT_FALSE(leave(1, 1min).saved);
+  EXPECT_EQ(rounds.history.job(job).restarts_used, 1);
+}
+
 TEST(Jobs, StartWhenEverySeatIsReadyForThisGeneration) {
   Rounds rounds(two_nodes());
   const JobId job = rounds.history.submit(4, 4);

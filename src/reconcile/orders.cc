@@ -25,6 +25,21 @@ elastic::Assignment place_of(const Job& job, const cluster::Seat& seat) {
   return place;
 }
 
+// Whose workers have which ranks, for those who ask by AdaptDL's protocol. As many messages as nodes have it.
+std::vector<elastic::PeerSeat> peers_of(const cluster::State& state, const Job& job) {
+  std::vector<elastic::PeerSeat> peers;
+  if (job.seats.size() > elastic::kPeersMax) return peers;
+  const bool one_machine = elastic::is_loopback(job.master_addr);
+  for (const cluster::Seat& seat : job.seats) {
+    const auto node = state.nodes.find(seat.node);
+    const bool known = node != state.nodes.end() && !one_machine;
+    peers.push_back({known ? node->second.info.address : job.master_addr, seat.workers});
+  }
+  // However others call it: this is the address by which they reach it.
+  if (!peers.empty()) peers.front().address = job.master_addr;
+  return peers;
+}
+
 std::vector<elastic::WitnessAddress> witnesses_of(const cluster::State& state, const Job& job) {
   std::vector<elastic::MemberInfo> members;
   for (const cluster::Seat& seat : job.seats) {
@@ -67,6 +82,7 @@ Errand errand_of(const cluster::State& state, const Job& job, const NodeId& node
   errand.place = place_of(job, *seat);
   errand.master_addr = job.master_addr;
   errand.master_port = job.master_port;
+  errand.peers = peers_of(state, job);
   errand.lease = cluster::round_lease_of(state, job);
   if (job.seats.size() > 1) errand.witnesses = witnesses_of(state, job);
   return errand;

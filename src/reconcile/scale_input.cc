@@ -151,7 +151,8 @@ void InputMaker::demand(const Resources& each, int64_t count) {
 
 // What it lacks of its MAX, if it would take more: one whose first workers have ended well does not grow any more.
 void InputMaker::add_growth(const Job& job, int have) {
-  if (job.done.empty() && !job.failure_pending) demand(job.spec.per_worker, job.spec.workers_max - have);
+  if (!job.done.empty() || job.failure_pending) return;
+  demand(job.spec.per_worker, std::max(0, job.workers_worthwhile() - have));
 }
 
 void InputMaker::add_queued() {

@@ -1,0 +1,139 @@
+#include "reconcile/resize.h"
+
+#include <gtest/gtest.h>
+
+#include "reconcile/cluster_testing.h"
+
+namespace rubato::reconcile {
+namespace {
+
+// Steps that scale nearly as they should, or hardly: `net` is what an exchange costs beside a computation of 1.
+JobProfile profile(double net, int64_t seen = 64) {
+  JobProfile out;
+  out.init_batch_size = 128;
+  out.max_batch_size = 8192;
+  out.local_min = 8;
+  out.local_max = 256;
+  out.max_profiled_replicas = seen;
+  out.gradient = JobProfile::Gradient{0.001, 1};
+  out.perf = JobProfile::Perf{0.1, 0.01, net, net / 10, net, net / 10, 1};
+  return out;
+}
+
+struct Adaptive : ::testing::Test {
+  Adaptive() {
+    history.configure({node_type("n", cpus(4), 4, 8)});
+    history.nodes_up("n", 4);
+    history.pass(1min);
+  }
+  // Decides until nothing follows, as a head does; all seats are ready at once.
+  void settle() {
+    for (int turn = 0; turn < 20; ++turn) {
+      for (const JobId& id : history.state.active) {
+        const Job& job = history.job(id);
+        for (const Seat& seat : job.seats) observed.ready[id][seat.node] = {job.generation, 5000};
+      }
+      std::vector<Event> gone;
+      for (const JobId& id : history.state.active) {
+        for (const auto& [node, workers] : history.job(id).leaving) gone.emplace_back(SeatVacated{id, node});
+      }
+      const Decision decision = decide(history.state, observed, std::move(gone), history.now);
+      for (const Record& record : decision.records) told.push_back(record.event);
+      history.pass(10s);
+    }
+  }
+  template <class E>
+  size_t count() const {
+    return static_cast<size_t>(
+        std::ranges::count_if(told, [](const Event& event) { return std::holds_alternative<E>(event); }));
+  }
+  History history;
+  Observed observed;
+  std::vector<Event> told;
+};
+
+TEST_F(Adaptive, AJobWithoutAProfileGetsAllThereIs) {
+  const JobId job = history.submit(1, 16);
+  settle();
+  EXPECT_EQ(history.job(job).workers(), 16);
+  EXPECT_EQ(count<JobSized>(), 0u);
+}
+
+TEST_F(Adaptive, AJobThatDoesNotProfitGivesWorkersBack) {
+  const JobId job = history.submit(1, 16);
+  settle();
+  ASSERT_EQ(history.job(job).workers(), 16);
+  history.add(JobProfiled{job, profile(100)});
+  settle();
+  EXPECT_LT(history.job(job).workers(), 16);
+  EXPECT_GE(history.job(job).workers(), 1);
+  EXPECT_FALSE(history.job(job).size_reason.empty());
+  const size_t placed = count<JobPlaced>();
+  settle();
+  EXPECT_EQ(count<JobPlaced>(), placed) << "it stays";
+}
+
+TEST_F(Adaptive, AJobThatProfitsKeepsWhatItHas) {
+  const JobId job = history.submit(1, 16);
+  settle();
+  history.add(JobProfiled{job, profile(0.001)});
+  settle();
+  EXPECT_EQ(history.job(job).workers(), 16);
+}
+
+TEST_F(Adaptive, RoomGoesToWhoMakesMoreOfIt) {
+  const JobId good = history.submit(1, 16), bad = history.submit(1, 16);
+  settle();
+  ASSERT_EQ(history.job(good).workers() + history.job(bad).workers(), 16);
+  history.add(JobProfiled{good, profile(0.001)});
+  history.add(JobProfiled{bad, profile(100)});
+  settle();
+  EXPECT_GT(history.job(good).workers(), history.job(bad).workers());
+  EXPECT_GE(history.job(bad).workers(), 1);
+}
+
+TEST_F(Adaptive, NobodyIsBelowItsMinimum) {
+  const JobId job = history.submit(8, 16);
+  settle();
+  JobProfile worse = profile(1);
+  worse.perf->beta_n = worse.perf->beta_r = 100;  // each further worker makes all the others wait
+  worse.max_batch_size = worse.init_batch_size;
+  history.add(JobProfiled{job, worse});
+  settle();
+  EXPECT_EQ(history.job(job).workers(), 8);
+}
+
+TEST_F(Adaptive, SizesFollowTheNodes) {
+  const JobId job = history.submit(1, 16);
+  settle();
+  history.add(JobProfiled{job, profile(0.001)});
+  settle();
+  ASSERT_EQ(history.job(job).workers(), 16);
+  history.add(NodeLost{NodeId{"n-4"}, "gone"});
+  settle();
+  EXPECT_EQ(history.job(job).workers(), 12);
+}
+
+TEST_F(Adaptive, MoreThanTwiceWhatWasSeenIsNotAskedFor) {
+  const JobId job = history.running(job_of(1, 100), {{"n-1", 2}});
+  history.add(JobProfiled{job, profile(0.001, 2)});
+  EXPECT_EQ(worthwhile_workers(history.job(job)), 4);
+  history.add(JobProfiled{job, profile(0.001, 50)});
+  EXPECT_EQ(worthwhile_workers(history.job(job)), 100);
+  history.add(JobProfiled{job, profile(100, 50)});
+  EXPECT_LT(worthwhile_workers(history.job(job)), 4);
+}
+
+TEST_F(Adaptive, SizesAndProfilesOutliveTheHead) {
+  const JobId job = history.submit(1, 16);
+  settle();
+  history.add(JobProfiled{job, profile(100)});
+  settle();
+  const State back = decode_snapshot(encode_snapshot(history.state));
+  EXPECT_EQ(back.jobs.at(job).profile, history.job(job).profile);
+  EXPECT_EQ(back.jobs.at(job).workers_most(), history.job(job).workers_most());
+  EXPECT_EQ(back.jobs.at(job).size_reason, history.job(job).size_reason);
+}
+
+}  // namespace
+}  // namespace rubato::reconcile

@@ -1,0 +1,72 @@
+"""Adaptive jobs: AdaptDL's protocol, sizes that follow what a job tells of itself, workers that save and leave."""
+import json
+import os
+
+import cluster_harness
+import harness
+from cluster_harness import cluster_text
+from harness import ROOT, SCRIPTS, wait_until
+
+SUPERVISED = SCRIPTS / "supervised.py"
+ADAPTDL = ROOT / "python/tests/scripts/adaptdl_train.py"
+
+
+def hints(net):
+    """Of a job whose steps take 0.1 s of computation and `net` seconds of exchange."""
+    return {"initBatchSize": 128, "localBszBounds": [8, 256], "globalBatchSize": 128, "maxBatchSize": 4096,
+            "maxProfiledReplicas": 4, "gradientAccumulation": False, "gradParams": {"norm": 0.001, "var": 1.0},
+            "perfParams": {"alpha_c": 0.05, "beta_c": 0.001, "alpha_n": net, "beta_n": net / 10, "alpha_r": net,
+                           "beta_r": net / 10, "gamma": 1.0}}
+
+
+class Adaptive(cluster_harness.ClusterCase):
+    def setUp(self):
+        super().setUp()
+        self.up(cluster_text(small=(2, 2, 2)))
+
+    def tell(self, net):
+        draft = self.folder / "draft"
+        draft.write_text(json.dumps(hints(net)))
+        os.replace(draft, self.folder / "hints.json")
+
+    def test_the_size_follows_what_a_job_tells(self):
+        job = self.submit("--workers", "1:4", "--max-restarts", 0, SUPERVISED, self.folder)
+        self.wait_for_workers_of(job, 4)
+        wait_until(lambda: sum(" of 4" in line for line in self.log_texts(job)) == 4, "all four have found each other")
+        self.assertNotIn("adaptive", self.job(job))
+        self.tell(net=500)
+        alone = self.wait_for_workers_of(job, 1)
+        self.assertEqual(alone["adaptive"]["workers"], 1)
+        self.assertEqual(alone["adaptive"]["worthwhile"], 1)
+        self.assertEqual(alone["adaptive"]["profile"]["initBatchSize"], 128)
+        self.assertIn(alone["adaptive"]["reason"], self.rubato("job", "show", job).stdout)
+        self.assertEqual(alone["restarts_used"], 0)
+        types = [event["type"] for event in self.json_lines("events", "--limit", 200)]
+        self.assertIn("job-profiled", types)
+        self.assertIn("job-sized", types)
+        # What it has decided is decided by the next head too: it does not grow again.
+        self.kill_head()
+        self.up()
+        self.assertEqual(self.wait_for_workers_of(job, 1)["adaptive"]["workers"], 1)
+        (self.folder / "done").touch()
+        self.assertEqual(self.wait_for_job(job, "succeeded")["restarts_used"], 0)
+
+    def test_workers_that_save_and_leave_are_started_anew(self):
+        job = self.submit("--workers", 2, "--max-restarts", 0, SUPERVISED, self.folder)
+        for group in (0, 1):
+            wait_until(lambda: sum(f"group {group}:" in line for line in self.log_texts(job)) == 2, f"group {group}")
+            (self.folder / f"leave.{group}").touch()
+        wait_until(lambda: sum("group 2:" in line for line in self.log_texts(job)) == 2, "group 2")
+        (self.folder / "done").touch()
+        self.assertEqual(self.wait_for_job(job, "succeeded")["restarts_used"], 0)
+        self.assertIn("saved and left (exit code 143)", self.rubato("events", "--limit", 100).stdout)
+
+    def test_a_script_of_adaptdls_users(self):
+        job = self.submit("--workers", "1:2", ADAPTDL, 3)
+        self.wait_for_job(job, "succeeded")
+        self.assertTrue(any(line.startswith("epoch 2:") for line in self.log_texts(job)))
+        self.assertEqual(self.job(job)["adaptive"]["profile"]["initBatchSize"], 8)
+
+
+if __name__ == "__main__":
+    harness.main()
