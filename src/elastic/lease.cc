@@ -7,6 +7,13 @@ namespace rubato::elastic {
 
 void LeaseHolder::heard_by_head(Instant sent) { head_ = std::max(head_, sent); }
 
+void LeaseHolder::missed_head(const RoundId& round, const std::vector<AgentId>& witnesses, Duration lease,
+                              Instant asked, Instant now) {
+  if (valid_until(round, witnesses, lease) <= now) return;
+  Instant& last = missed_[round];
+  last = std::max(last, asked);
+}
+
 void LeaseHolder::heard_by(const AgentId& witness, const RoundId& round, Instant sent) {
   Instant& last = others_[round][witness];
   last = std::max(last, sent);
@@ -14,11 +21,14 @@ void LeaseHolder::heard_by(const AgentId& witness, const RoundId& round, Instant
 
 void LeaseHolder::keep_rounds(const std::set<RoundId>& rounds) {
   std::erase_if(others_, [&](const auto& entry) { return !rounds.contains(entry.first); });
+  std::erase_if(missed_, [&](const auto& entry) { return !rounds.contains(entry.first); });
 }
 
 Instant LeaseHolder::valid_until(const RoundId& round, const std::vector<AgentId>& witnesses, Duration lease) const {
   if (given_up_) return Instant{};
-  const Instant longest = head_ + lease;
+  const auto missed = missed_.find(round);
+  const Instant head = missed == missed_.end() ? head_ : std::max(head_, missed->second);
+  const Instant longest = head + lease;
   const bool alone = witnesses.empty() || (witnesses.size() == 1 && witnesses.front() == self_);
   if (alone) return longest;
   const auto others = others_.find(round);
@@ -29,7 +39,7 @@ Instant LeaseHolder::valid_until(const RoundId& round, const std::vector<AgentId
     if (const auto known = others->second.find(witness); known != others->second.end()) proofs.push_back(known->second);
   }
   const size_t needed = witnesses.size() / 2 + 1;
-  Instant proof = head_;
+  Instant proof = head;
   if (proofs.size() >= needed) {
     std::ranges::sort(proofs, std::greater<>());
     proof = std::max(proof, proofs[needed - 1]);

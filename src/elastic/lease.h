@@ -13,6 +13,10 @@
 // go on without the head is known to a witness that the head has asked. A witness vouches for a round only while it is
 // ordered to run that round itself: a node that stood still and wakes up with an old order finds nobody, though the
 // fence is taken away once the next generation runs.
+//
+// A head whose kernel says that it is gone cannot start anything, and the next one counts from its own start: that
+// keeps a lease alive, but does not bring back one that was over. The dead head may have started the next generation by
+// then.
 #pragma once
 
 #include <algorithm>
@@ -56,9 +60,11 @@ class LeaseHolder {
   explicit LeaseHolder(AgentId self) : self_(std::move(self)) {}
 
   void set_heartbeat(Duration heartbeat) { heartbeat_ = heartbeat; }
-  // The head has answered what was sent then, or its machine's kernel says that there is none: the next one would count
-  // from its start.
+  // The head has answered what was sent then.
   void heard_by_head(Instant sent);
+  // What was asked then was refused: there is no head. `now`: when that was heard.
+  void missed_head(const RoundId& round, const std::vector<AgentId>& witnesses, Duration lease, Instant asked,
+                   Instant now);
   void heard_by(const AgentId& witness, const RoundId& round, Instant sent);
   // What was said of other rounds does not count any more.
   void keep_rounds(const std::set<RoundId>& rounds);
@@ -76,6 +82,7 @@ class LeaseHolder {
   Duration heartbeat_ = 3s;
   Instant head_{};
   std::map<RoundId, std::map<AgentId, Instant>> others_;
+  std::map<RoundId, Instant> missed_;  // proofs that there was no head, while the lease had not ended
   bool given_up_ = false;
 };
 

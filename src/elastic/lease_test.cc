@@ -50,6 +50,19 @@ TEST(Lease, WitnessesDoNotOutlastTheLease) {
   EXPECT_EQ(holder.valid_until(kRound, {kMe, kA}, 2min), at(2min));
 }
 
+TEST(Lease, ADeadHeadKeepsALeaseAliveButBringsNoneBack) {
+  LeaseHolder holder(kMe);
+  holder.heard_by_head(at(0s));
+  const std::vector<AgentId> two{kMe, kA};
+  holder.missed_head(kRound, two, 2min, at(3s), at(3500ms));
+  EXPECT_EQ(holder.valid_until(kRound, two, 2min), at(3s + kShort));
+  EXPECT_EQ(holder.valid_until(kNext, two, 2min), at(kShort));
+  holder.missed_head(kRound, two, 2min, at(3s + kShort - 1ms), at(3s + kShort));
+  EXPECT_EQ(holder.valid_until(kRound, two, 2min), at(3s + kShort)) << "it was over when that was heard";
+  holder.heard_by_head(at(10s));
+  EXPECT_EQ(holder.valid_until(kRound, two, 2min), at(10s + kShort)) << "the head itself knows";
+}
+
 TEST(Lease, WhoWasGivenUpEndsAtOnce) {
   LeaseHolder holder(kMe);
   holder.heard_by_head(at(0s));

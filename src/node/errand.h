@@ -63,6 +63,8 @@ class ErrandRunner {
   void follow();
 
   elastic::ErrandReport report();
+  // Of the workers that are alive; null: there are none.
+  const elastic::RoundId* live_round() const { return idle() ? nullptr : &group_->terms.round; }
   bool idle() const { return !group_ || !group_->workers.alive(); }
   Duration grace() const { return errand_.grace; }
   // Abandoned, and nothing is left of it.

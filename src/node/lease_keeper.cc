@@ -19,6 +19,12 @@ constexpr size_t kPeersMax = 20'000;
 int64_t micros_of(Instant time) {
   return std::chrono::floor<std::chrono::microseconds>(time.time_since_epoch()).count();
 }
+std::vector<AgentId> agents_of(const LeaseTerms& terms) {
+  std::vector<AgentId> agents;
+  for (const WitnessAddress& one : terms.witnesses) agents.push_back(one.agent);
+  return agents;
+}
+
 Instant instant_of(int64_t micros) { return Instant{} + std::chrono::microseconds(micros); }
 
 }  // namespace
@@ -68,17 +74,22 @@ void LeaseKeeper::welcomed(const Welcome& welcome, Instant greeted) {
 
 void LeaseKeeper::follow(const Orders& orders) {
   witnesses_.clear();
-  rounds_.clear();
+  std::set<RoundId> kept = live_, shared;
   for (const Errand& errand : orders.errands) {
-    if (errand.phase != Phase::kRunning || errand.witnesses.empty()) continue;
-    rounds_.push_back(RoundId{errand.job, errand.generation});
-    for (const WitnessAddress& one : errand.witnesses) {
+    if (errand.phase != Phase::kRunning) continue;
+    LeaseTerms terms = lease_terms(errand);
+    kept.insert(terms.round);
+    if (!terms.witnesses.empty()) shared.insert(terms.round);
+    for (const WitnessAddress& one : terms.witnesses) {
       if (one.agent != self_ && one.port != 0) witnesses_[one.agent] = one;
     }
+    const RoundId round = terms.round;
+    terms_.insert_or_assign(round, std::move(terms));
   }
-  const std::set<RoundId> rounds(rounds_.begin(), rounds_.end());
-  holder_.keep_rounds(rounds);
-  witness_.follow(rounds, std::set<AgentId>(orders.fence.begin(), orders.fence.end()));
+  std::erase_if(terms_, [&](const auto& entry) { return !kept.contains(entry.first); });
+  holder_.keep_rounds(kept);
+  rounds_.assign(shared.begin(), shared.end());
+  witness_.follow(std::move(shared), std::set<AgentId>(orders.fence.begin(), orders.fence.end()));
   changed_.notify();
   on_renewed_();
   on_fenced_();
@@ -86,9 +97,7 @@ void LeaseKeeper::follow(const Orders& orders) {
 
 std::optional<Instant> LeaseKeeper::valid_until(const LeaseTerms& terms) const {
   if (!leased_ && !holder_.given_up()) return std::nullopt;
-  std::vector<AgentId> agents;
-  for (const WitnessAddress& one : terms.witnesses) agents.push_back(one.agent);
-  return holder_.valid_until(terms.round, agents, terms.lease);
+  return holder_.valid_until(terms.round, agents_of(terms), terms.lease);
 }
 
 std::vector<AgentId> LeaseKeeper::fenced() const {
@@ -154,10 +163,7 @@ Task<void> LeaseKeeper::ask_head() {
     }
     // There is no head where it was, and none can be elsewhere: the next one counts from its start.
     const bool none = result.failure && result.failure->kind == ConnectFailure::Kind::kRefused;
-    if (none && known && stays_here_) {
-      holder_.heard_by_head(began);
-      on_renewed_();
-    }
+    if (none && known && stays_here_) missed_head(began);
     co_await Sleep(world_.clock.loop(), world_.clock.now() + beat_interval(heartbeat_));
   }
 }
@@ -198,7 +204,7 @@ Task<void> LeaseKeeper::ask_over(Connection& connection, AgentId agent) {
     ask.agent = self_;
     ask.head_epoch = head_epoch_;
     ask.sent_us = micros_of(world_.clock.now());
-    ask.stopped = holder_.given_up() && idle_;
+    ask.stopped = holder_.given_up() && live_.empty();
     if (!is_head) ask.rounds = rounds_;
     const ToHead message = ask;
     connection.send(encode(message));
@@ -214,6 +220,12 @@ Task<void> LeaseKeeper::ask_over(Connection& connection, AgentId agent) {
     const Duration pause = holder_.given_up() ? kPauseMin : beat_interval(heartbeat_);
     co_await Sleep(world_.clock.loop(), world_.clock.now() + pause);
   }
+}
+
+void LeaseKeeper::missed_head(Instant asked) {
+  const Instant now = world_.clock.now();
+  for (const auto& [round, terms] : terms_) holder_.missed_head(round, agents_of(terms), terms.lease, asked, now);
+  on_renewed_();
 }
 
 void LeaseKeeper::take(const LeaseAnswer& answer, const AgentId& agent) {

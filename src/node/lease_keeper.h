@@ -31,7 +31,7 @@ class LeaseKeeper {
   // `greeted`: when the Hello was sent that this answers.
   void welcomed(const elastic::Welcome& welcome, Instant greeted);
   void follow(const elastic::Orders& orders);
-  void set_idle(bool idle) { idle_ = idle; }  // no worker is alive here
+  void set_live(std::set<elastic::RoundId> rounds) { live_ = std::move(rounds); }  // whose workers are alive here
 
   // Until when workers with these terms may live; nullopt: no lease is needed.
   std::optional<Instant> valid_until(const elastic::LeaseTerms& terms) const;
@@ -49,6 +49,7 @@ class LeaseKeeper {
   Task<void> ask_over(Connection& connection, AgentId agent);
   Task<void> watch_fence();
   void take(const elastic::LeaseAnswer& answer, const AgentId& agent);
+  void missed_head(Instant asked);
   Endpoint head() const;
 
   World& world_;
@@ -61,12 +62,13 @@ class LeaseKeeper {
   Duration heartbeat_ = 3s;
   bool leased_ = false;
   bool stays_here_ = false;
-  bool idle_ = true;
+  std::set<elastic::RoundId> live_;
   uint64_t head_epoch_ = 0;
   std::optional<Endpoint> reached_;  // where a head was found
   std::map<AgentId, elastic::WitnessAddress> witnesses_;
-  std::vector<elastic::RoundId> rounds_;  // that this node is to run with others
-  std::set<AgentId> asked_;               // a question is under way
+  std::vector<elastic::RoundId> rounds_;                   // that this node is to run with others
+  std::map<elastic::RoundId, elastic::LeaseTerms> terms_;  // of all that it is to run, or that live
+  std::set<AgentId> asked_;                                // a question is under way
   Event changed_;
   Scope scope_;
 };

@@ -143,7 +143,11 @@ Task<int> NodeAgent::run() {
   while (true) {
     stirred_ = false;
     for (const auto& [job, errand] : runners_) errand->follow();
-    leases_.set_idle(std::ranges::all_of(runners_, [](const auto& entry) { return entry.second->idle(); }));
+    std::set<elastic::RoundId> live;
+    for (const auto& [job, errand] : runners_) {
+      if (const elastic::RoundId* round = errand->live_round()) live.insert(*round);
+    }
+    leases_.set_live(std::move(live));
     std::erase_if(runners_, [this](const auto& entry) {
       if (!entry.second->forgotten()) return false;
       parts_.first_sequence = std::max(parts_.first_sequence, entry.second->log().next_sequence());
