@@ -6,9 +6,10 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "rest/base64.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "rest/base64.h"
+#include "rest/cloud_error.h"
 
 namespace rubato::aws {
 namespace {
@@ -40,6 +41,7 @@ Instance instance_from(const rest::XmlNode& node) {
   out.launched = text("launchTime");
   out.state_reason = text("stateReason/code");
   out.client_token = text("clientToken");
+  out.launch_index = number_at<int>(node, "amiLaunchIndex");
   out.spot = text("instanceLifecycle") == "spot";
   out.tags = tags_of(node);
   return out;
@@ -141,8 +143,7 @@ Task<std::vector<Instance>> describe_instances(Client& client, std::vector<std::
   add_list(params, "InstanceId", ids);
   add_filters(params, filters);
   if (ids.empty()) params.emplace_back("MaxResults", "1000");  // AWS takes no page size together with ids
-  const auto reservations =
-      co_await describe_pages(client, "DescribeInstances", std::move(params), "reservationSet");
+  const auto reservations = co_await describe_pages(client, "DescribeInstances", std::move(params), "reservationSet");
   std::vector<Instance> out;
   for (const rest::XmlNode& reservation : reservations) {
     for (Instance& one : instances_in(reservation)) out.push_back(std::move(one));
@@ -266,6 +267,42 @@ Task<std::string> create_launch_template(Client& client, std::string name, const
   add_tag_specification(params, 1, "launch-template", tags);
   const rest::XmlNode root = co_await client.query(kEc2, "CreateLaunchTemplate", std::move(params));
   co_return std::string(root.text_at("launchTemplate/launchTemplateId"));
+}
+
+// The answer's names of what a caller has to know to be settled: botocore's ResponseLaunchTemplateData.
+constexpr std::pair<std::string_view, std::string_view> kTemplateKeys[] = {
+    {"iamInstanceProfile", "IamInstanceProfile"},
+    {"imageId", "ImageId"},
+    {"instanceMarketOptions", "InstanceMarketOptions"},
+    {"instanceType", "InstanceType"},
+    {"keyName", "KeyName"},
+    {"networkInterfaceSet", "NetworkInterfaces"},
+    {"placement", "Placement"},
+    {"securityGroupIdSet", "SecurityGroupIds"},
+    {"securityGroupSet", "SecurityGroups"},
+    {"userData", "UserData"}};
+
+Task<std::optional<TemplateContents>> describe_template(Client& client, std::string id, std::string name,
+                                                        std::string version) {
+  Params params;
+  add(params, "LaunchTemplateId", id);
+  add(params, "LaunchTemplateName", name);
+  add(params, "LaunchTemplateVersion.1", version);
+  std::vector<rest::XmlNode> found;
+  try {
+    found = co_await describe_pages(client, "DescribeLaunchTemplateVersions", std::move(params),
+                                    "launchTemplateVersionSet");
+  } catch (const rest::CloudError& error) {
+    if (!error.reason.starts_with("InvalidLaunchTemplate")) throw;
+  }
+  if (found.empty()) co_return std::nullopt;
+  TemplateContents out;
+  for (const auto& [wire, key] : kTemplateKeys) {
+    const rest::XmlNode* node = found.front().at(fmt::format("launchTemplateData/{}", wire));
+    if (node && (!node->text.empty() || !node->children.empty())) out.keys.emplace_back(key);
+  }
+  out.user_data = rest::unbase64(found.front().text_at("launchTemplateData/userData")).value_or("");
+  co_return out;
 }
 
 Task<void> delete_launch_template(Client& client, std::string id) {

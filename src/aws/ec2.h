@@ -16,6 +16,7 @@ struct Instance {
   std::string subnet, vpc, key_name, launched;
   std::string state_reason;  // "Server.SpotInstanceTermination"
   std::string client_token;
+  int launch_index = 0;  // among those of one RunInstances
   bool spot = false;
   Tags tags;
   std::string_view tag(std::string_view key) const;  // empty: none
@@ -83,6 +84,13 @@ Task<std::vector<LaunchTemplate>> describe_launch_templates(Client& client, std:
 // From what RunInstances takes, base64 user data included. Its id.
 Task<std::string> create_launch_template(Client& client, std::string name, const nlohmann::json& config,
                                          std::string client_token, Tags tags);
+// What one version settles: the keys of RunInstances, by the SDKs' names. nullopt: there is none.
+struct TemplateContents {
+  std::vector<std::string> keys;
+  std::string user_data;  // decoded
+};
+Task<std::optional<TemplateContents>> describe_template(Client& client, std::string id, std::string name,
+                                                        std::string version);
 Task<void> delete_launch_template(Client& client, std::string id);
 
 // The console's text, decoded; empty until there is some.

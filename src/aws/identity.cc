@@ -60,16 +60,17 @@ Task<std::string> ensure_instance_role(Client& client, InstanceRole role) {
   co_return std::string(found == nullptr ? "" : found->text_at("Arn"));
 }
 
-Task<void> remove_instance_role(Client& client, std::string name) {
+Task<bool> remove_instance_role(Client& client, std::string name) {
   const std::string absent = "NoSuchEntity";
   Params leave{{"InstanceProfileName", name}, {"RoleName", name}};
-  co_await query_unless(client, "RemoveRoleFromInstanceProfile", std::move(leave), absent);
+  const bool left = co_await query_unless(client, "RemoveRoleFromInstanceProfile", std::move(leave), absent);
   Params profile{{"InstanceProfileName", name}};
-  co_await query_unless(client, "DeleteInstanceProfile", std::move(profile), absent);
+  const bool profile_gone = co_await query_unless(client, "DeleteInstanceProfile", std::move(profile), absent);
   Params policy{{"RoleName", name}, {"PolicyName", std::string(kPolicyName)}};
-  co_await query_unless(client, "DeleteRolePolicy", std::move(policy), absent);
+  const bool policy_gone = co_await query_unless(client, "DeleteRolePolicy", std::move(policy), absent);
   Params role{{"RoleName", name}};
-  co_await query_unless(client, "DeleteRole", std::move(role), absent);
+  const bool role_gone = co_await query_unless(client, "DeleteRole", std::move(role), absent);
+  co_return left || profile_gone || policy_gone || role_gone;
 }
 
 }  // namespace rubato::aws

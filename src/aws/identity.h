@@ -22,7 +22,7 @@ struct InstanceRole {
 };
 // The profile's ARN.
 Task<std::string> ensure_instance_role(Client& client, InstanceRole role);
-// All parts of it; what is not there is no error.
-Task<void> remove_instance_role(Client& client, std::string name);
+// All parts of it; what is not there is no error. Whether there was something.
+Task<bool> remove_instance_role(Client& client, std::string name);
 
 }  // namespace rubato::aws

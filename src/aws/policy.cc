@@ -47,9 +47,9 @@ class PolicyMaker {
     statements_.push_back(statement(
         "Read",
         {"ec2:DescribeAvailabilityZones", "ec2:DescribeImages", "ec2:DescribeInstances", "ec2:DescribeInstanceTypes",
-         "ec2:DescribeKeyPairs", "ec2:DescribeLaunchTemplates", "ec2:DescribePlacementGroups",
-         "ec2:DescribeSecurityGroups", "ec2:DescribeSpotPriceHistory", "ec2:DescribeSubnets", "ec2:DescribeVpcs",
-         "sts:GetCallerIdentity"},
+         "ec2:DescribeKeyPairs", "ec2:DescribeLaunchTemplates", "ec2:DescribeLaunchTemplateVersions",
+         "ec2:DescribePlacementGroups", "ec2:DescribeSecurityGroups", "ec2:DescribeSpotPriceHistory",
+         "ec2:DescribeSubnets", "ec2:DescribeVpcs", "sts:GetCallerIdentity"},
         "*"));
     statements_.push_back(
         statement("ReadPublicImageNames", {"ssm:GetParameter"}, arn("ssm:*::parameter/aws/service/*")));

@@ -42,6 +42,9 @@ SETTINGS = {
     "expire": {},         # {"ec2": 1}: the next one is told that its token has expired
     "corrupt": 0,         # so many answers of GetObject have a byte changed
     "latency_s": 0.0, "web_identity_token": "web-token", "parameters": {},
+    "your_address": "203.0.113.9",
+    "strict": False,      # security groups and instance profiles of a launch must exist
+    "profile_s": 0.0,     # EC2 hears of a new instance profile so late
     "instance_role": "", "spot_notice": None, "rebalance_notice": None,
 }
 MODELS = {"ec2": "ec2", "iam": "iam", "sts": "sts", "autoscaling": "autoscaling", "ssm": "ssm",
@@ -75,7 +78,9 @@ class World:
         self.instance_credentials = ("ASIAINSTANCE", "instance-secret", "instance-token")
         self.accounts["ASIAINSTANCE"] = self.instance_credentials[1:]
         self.arns["ASIAINSTANCE"] = f"arn:aws:sts::{self.account}:assumed-role/instance/i-0fake"
-        self.requests, self.notes, self.caller = [], [], KEY
+        self.requests, self.notes, self.caller, self.callers = [], [], KEY, []
+        self.roles = {}         # of an instance's access key
+        self.machines = None    # who boots real ones for EC2's instances: tests/e2e/aws_machines.py
         self.models = {}
         ec2 = Ec2(self)
         self.services = {"ec2": ec2, "iam": Iam(self), "sts": Sts(self), "autoscaling": AutoScaling(self, ec2),
@@ -84,6 +89,30 @@ class World:
 
     def now(self):
         return time.time() + self.settings["clock_offset_s"]
+
+    def instance_at(self, address):
+        """The running instance that has this address; None: nobody's."""
+        if self.machines is None:
+            return None
+        ec2 = self.services["ec2"]
+        return next((one for one in ec2.instances.values()
+                     if one["address"] == address and ec2._state(one) in ("pending", "running")), None)
+
+    def credentials_of(self, one):
+        """(role, (key, secret, token)) of an instance; ("", None) without a profile."""
+        roles = self.services["iam"].profiles.get(one["profile"], [])
+        if not roles:
+            return "", None
+        key = f"ASIA{one['id'][-12:].upper()}"
+        self.accounts[key] = (f"secret-of-{key}", f"token-of-{key}")
+        self.arns[key] = f"arn:aws:sts::{self.account}:assumed-role/{roles[0]}/{one['id']}"
+        self.roles[key] = roles[0]
+        return roles[0], (key, *self.accounts[key])
+
+    def check_allowed(self, service, operation):
+        role = self.roles.get(self.caller)
+        if role and f"{service}:{operation}" not in self.services["iam"].allowed(role):
+            raise Refused("UnauthorizedOperation", f"{role} is not authorized to perform {service}:{operation}", 403)
 
     def arn_of(self, key):
         return self.arns[key]
@@ -165,7 +194,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.control()
         if self.server.is_imds:
             with self.world.lock:
-                status, text = self.world.imds.answer(self.method, self.raw_path, self.headers)
+                status, text = self.world.imds.answer(self.method, self.raw_path, self.headers, self.client_address[0])
             return self.reply(status, text)
         if self.world.settings["latency_s"]:
             time.sleep(self.world.settings["latency_s"])
@@ -210,6 +239,8 @@ class Handler(BaseHTTPRequestHandler):
         with self.world.lock:
             self.world.caller = scope.access_key if scope else None
             self.world.record(service, operation.name, parameters)
+            self.world.callers.append((operation.name, self.world.caller))
+            self.world.check_allowed(service, operation.name)
             handler = getattr(self.world.services[service], operation.name, None)
             if handler is None:
                 raise Refused("InvalidAction", f"the fake has no {operation.name}")
@@ -291,6 +322,8 @@ class Handler(BaseHTTPRequestHandler):
                     return self.reply(400, f"no setting {unknown}")
                 self.world.settings |= given
                 return self.reply(200, "{}")
+            if self.raw_path == "/_fake/checkip":  # as checkip.amazonaws.com, for AWS_ENDPOINT_URL_CHECKIP
+                return self.reply(200, self.world.settings["your_address"] + "\n")
             if self.raw_path == "/_fake/forget":
                 self.world.requests.clear()
                 return self.reply(200, "{}")
@@ -318,9 +351,9 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, port, world, folder, is_imds):
+    def __init__(self, port, world, folder, is_imds, address="127.0.0.1"):
         self.world, self.folder, self.is_imds = world, folder, is_imds
-        super().__init__(("127.0.0.1", port), Handler)
+        super().__init__((address, port), Handler)
 
     def handle_error(self, request, client_address):
         if not isinstance(sys.exc_info()[1], (ConnectionError, BrokenPipeError)):

@@ -21,7 +21,7 @@ class Ec2:
     def __init__(self, world):
         self.world, self.region = world, world.settings["region"]
         self.instances, self.tokens, self.tags = {}, {}, {}
-        self.groups, self.keys, self.placements, self.templates = {}, {}, {}, {}
+        self.groups, self.keys, self.placements, self.templates, self.template_data = {}, {}, {}, {}, {}
         self.numbers = itertools.count(1)
         self.vpc = "vpc-0fake0000000001"
         self.subnets = {f"subnet-{zone * 8}": self.region + zone for zone in ZONES}
@@ -87,7 +87,8 @@ class Ec2:
         out = {"InstanceId": one["id"], "InstanceType": one["type"], "ImageId": one["image"],
                "State": {"Code": codes[state], "Name": state}, "Placement": {"AvailabilityZone": one["zone"]},
                "SubnetId": one["subnet"], "VpcId": self.vpc, "LaunchTime": one["begun"],
-               "ClientToken": one["token"] or "", "Tags": self._tag_list(one["id"])}
+               "ClientToken": one["token"] or "", "AmiLaunchIndex": one["index"], "Tags": self._tag_list(one["id"]),
+               "SecurityGroups": [{"GroupId": each} for each in one["groups"]]}
         if one["key"]:
             out["KeyName"] = one["key"]
         if one["spot"]:
@@ -129,13 +130,21 @@ class Ec2:
         key = parameters.get("KeyName")
         if key and key not in self.keys:
             raise Refused("InvalidKeyPair.NotFound", f"The key pair '{key}' does not exist")
+        parameters = self._with_template(parameters)
+        groups = self._groups_of(parameters)
+        profile = self._profile_of(parameters)
         subnet, zone = self._zone_of(parameters)
         count = self._count_in_stock(kind, zone, parameters["MinCount"], parameters["MaxCount"])
         if parameters.get("DryRun"):
             raise Refused("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
         ids = []
-        for _ in range(count):
-            ids.append(self._make(kind, zone, subnet, parameters))
+        for index in range(count):
+            if self.world.machines is not None and not self.world.machines.has_free():
+                break
+            ids.append(self._make(kind, zone, subnet, parameters, index, groups, profile))
+        if len(ids) < parameters["MinCount"]:
+            raise Refused("InsufficientInstanceCapacity", f"We currently do not have sufficient {kind} capacity in the "
+                          f"Availability Zone you requested ({zone}).", 500)
         if token:
             self.tokens[token] = (printed, ids)
         return self._reservation(ids)
@@ -155,15 +164,51 @@ class Ec2:
                           f"{settings['vcpus_max']} allows.")
         return most if stock is None else min(most, stock - used)
 
-    def _make(self, kind, zone, subnet, parameters):
+    def _with_template(self, parameters):
+        """What the request lacks, from its launch template."""
+        named = parameters.get("LaunchTemplate")
+        if not named:
+            return parameters
+        return self._version(named, named.get("Version", "$Default"))["LaunchTemplateData"] | parameters
+
+    def _groups_of(self, parameters):
+        named = [name for name in parameters.get("SecurityGroupIds", ())]
+        for card in parameters.get("NetworkInterfaces", ()):
+            if named or parameters.get("SubnetId"):
+                raise Refused("InvalidParameterCombination", "Network interfaces and an instance-level subnet ID or "
+                              "security groups may not be specified on the same request")
+            named += card.get("Groups", ())
+        for name in named:
+            if name not in self.groups and self.world.settings["strict"]:
+                raise Refused("InvalidGroup.NotFound", f"The security group '{name}' does not exist")
+        return named or [next(iter(self.groups))]
+
+    def _profile_of(self, parameters):
+        """The name of the instance profile, which IAM knows; with `profile_s`, for so long already."""
+        given = parameters.get("IamInstanceProfile")
+        if not given:
+            return None
+        name = given.get("Name") or given["Arn"].rpartition("/")[2]
+        iam = self.world.services["iam"]
+        if not self.world.settings["strict"]:
+            return name
+        if name not in iam.profiles or self.world.now() < iam.since.get(name, 0) + self.world.settings["profile_s"]:
+            raise Refused("InvalidParameterValue", f"Value ({name}) for parameter iamInstanceProfile.name is invalid.")
+        return name
+
+    def _make(self, kind, zone, subnet, parameters, index=0, groups=(), profile=None):
         number = next(self.numbers)
         one = {"id": f"i-{number:017x}", "type": kind, "zone": zone, "subnet": subnet, "begun": self.world.now(),
                "image": parameters["ImageId"], "key": parameters.get("KeyName"), "ended": None, "stopped": None,
-               "token": parameters.get("ClientToken"), "reason": None, "user_data": parameters.get("UserData"),
+               "token": parameters.get("ClientToken"), "reason": None, "index": index, "groups": groups,
+               "profile": profile, "user_data": parameters.get("UserData"),
                "spot": parameters.get("InstanceMarketOptions", {}).get("MarketType") == "spot",
                "address": f"10.0.{number // 250 % 250}.{number % 250 + 1}",
                "public": f"203.0.{number // 250 % 250}.{number % 250 + 1}"}
         self.instances[one["id"]] = one
+        if self.world.machines is not None:
+            keys = [self.keys[one["key"]]["Material"]] if one["key"] else []
+            one["address"] = one["public"] = self.world.machines.boot(one["id"], keys, one["user_data"])
         self._tag_new(one["id"], "instance", parameters)
         return one["id"]
 
@@ -214,6 +259,8 @@ class Ec2:
         def end(one, state):
             if one["ended"] is None:
                 one["ended"], one["reason"] = self.world.now(), "Client.UserInitiatedShutdown"
+                if self.world.machines is not None:
+                    self.world.machines.end(one["id"])
         return {"TerminatingInstances": self._change(parameters, end)}
 
     def StopInstances(self, parameters):
@@ -222,6 +269,8 @@ class Ec2:
                 raise Refused("IncorrectInstanceState", f"This instance '{one['id']}' is not in a state from which it "
                               "can be stopped.")
             one["stopped"] = one["stopped"] or self.world.now()
+            if self.world.machines is not None:
+                self.world.machines.stop(one["id"])
         return {"StoppingInstances": self._change(parameters, stop)}
 
     def StartInstances(self, parameters):
@@ -231,6 +280,8 @@ class Ec2:
                               "can be started.")
             if state == "stopped":
                 one["stopped"], one["begun"] = None, self.world.now()
+                if self.world.machines is not None:
+                    self.world.machines.start(one["id"])
         return {"StartingInstances": self._change(parameters, start)}
 
     def GetConsoleOutput(self, parameters):
@@ -322,6 +373,9 @@ class Ec2:
         return {"Return": True}
 
     def DeleteSecurityGroup(self, parameters):
+        if any(parameters["GroupId"] in one["groups"] and self._state(one) != "terminated"
+               for one in self.instances.values()):
+            raise Refused("DependencyViolation", f"resource {parameters['GroupId']} has a dependent object")
         if self.groups.pop(parameters["GroupId"], None) is None:
             raise Refused("InvalidGroup.NotFound", f"The security group '{parameters['GroupId']}' does not exist")
         return {}
@@ -333,10 +387,15 @@ class Ec2:
         if not parameters["PublicKeyMaterial"].startswith((b"ssh-", b"ecdsa-")):
             raise Refused("InvalidKey.Format", "Key is not in valid OpenSSH public key format")
         key = {"KeyName": name, "KeyPairId": self._id("key"),
+               "Material": parameters["PublicKeyMaterial"].decode(),
                "KeyFingerprint": hashlib.md5(parameters["PublicKeyMaterial"]).hexdigest()}
         self.keys[name] = key
         self._tag_new(key["KeyPairId"], "key-pair", parameters)
-        return key | {"Tags": self._tag_list(key["KeyPairId"])}
+        return self._key(key)
+
+    def _key(self, key):
+        return {name: value for name, value in key.items() if name != "Material"} | {
+            "Tags": self._tag_list(key["KeyPairId"])}
 
     def DescribeKeyPairs(self, parameters):
         found = []
@@ -344,7 +403,7 @@ class Ec2:
             def values_of(asked, key=key, name=name):
                 return [name] if asked == "key-name" else self._tag_values(key["KeyPairId"], asked)
             if self._matches(parameters, values_of):
-                found.append(key | {"Tags": self._tag_list(key["KeyPairId"])})
+                found.append(self._key(key))
         return {"KeyPairs": found}
 
     def DeleteKeyPair(self, parameters):
@@ -357,11 +416,17 @@ class Ec2:
             raise Refused("InvalidPlacementGroup.Duplicate", f"The placement group '{name}' already exists.")
         self.placements[name] = {"GroupName": name, "Strategy": parameters["Strategy"], "State": "available",
                                  "GroupId": self._id("pg")}
+        self._tag_new(self.placements[name]["GroupId"], "placement-group", parameters)
         return {"PlacementGroup": self.placements[name]}
 
     def DescribePlacementGroups(self, parameters):
-        return {"PlacementGroups": [one for name, one in self.placements.items()
-                                    if self._matches(parameters, {"group-name": [name]}.get)]}
+        found = []
+        for name, one in self.placements.items():
+            def values_of(asked, name=name, one=one):
+                return [name] if asked == "group-name" else self._tag_values(one["GroupId"], asked)
+            if self._matches(parameters, values_of):
+                found.append(one)
+        return {"PlacementGroups": found}
 
     def DeletePlacementGroup(self, parameters):
         if self.placements.pop(parameters["GroupName"], None) is None:
@@ -375,12 +440,28 @@ class Ec2:
         template = {"LaunchTemplateId": self._id("lt"), "LaunchTemplateName": name, "LatestVersionNumber": 1,
                     "DefaultVersionNumber": 1, "CreateTime": self.world.now()}
         self.templates[template["LaunchTemplateId"]] = template
+        self.template_data[template["LaunchTemplateId"]] = parameters["LaunchTemplateData"]
         return {"LaunchTemplate": template}
 
     def DescribeLaunchTemplates(self, parameters):
         wanted = parameters.get("LaunchTemplateNames")
         return {"LaunchTemplates": [each for each in self.templates.values()
                                     if not wanted or each["LaunchTemplateName"] in wanted]}
+
+    def _version(self, named, version):
+        for one in self.templates.values():
+            if named.get("LaunchTemplateId", one["LaunchTemplateId"]) == one["LaunchTemplateId"] and \
+                    named.get("LaunchTemplateName", one["LaunchTemplateName"]) == one["LaunchTemplateName"]:
+                if version not in ("1", "$Default", "$Latest"):
+                    raise Refused("InvalidLaunchTemplateId.VersionNotFound", f"Could not find version {version}.")
+                return {"LaunchTemplateId": one["LaunchTemplateId"], "VersionNumber": 1,
+                        "LaunchTemplateName": one["LaunchTemplateName"],
+                        "LaunchTemplateData": self.template_data[one["LaunchTemplateId"]]}
+        raise Refused("InvalidLaunchTemplateName.NotFoundException", "The specified launch template does not exist.")
+
+    def DescribeLaunchTemplateVersions(self, parameters):
+        return {"LaunchTemplateVersions": [self._version(parameters, each)
+                                           for each in parameters.get("Versions", ["$Default"])]}
 
     def DeleteLaunchTemplate(self, parameters):
         found = self.templates.pop(parameters.get("LaunchTemplateId"), None)

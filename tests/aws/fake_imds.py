@@ -10,7 +10,7 @@ class Imds:
     def __init__(self, world):
         self.world, self.tokens = world, {}
 
-    def answer(self, method, path, headers):
+    def answer(self, method, path, headers, peer=None):
         """(status, text)"""
         if path == "/latest/api/token":
             if method != "PUT":
@@ -23,16 +23,19 @@ class Imds:
             return 200, token
         if self.tokens.get(headers.get("x-aws-ec2-metadata-token"), 0) < time.time():
             return 401, ""  # also without a token: version 1 is switched off
-        found = self.documents().get(path)
+        found = self.documents(peer).get(path)
         return (200, found) if found is not None else (404, "")
 
-    def documents(self):
-        settings, role = self.world.settings, self.world.settings["instance_role"]
+    def documents(self, peer):
+        settings, role, given = self.world.settings, self.world.settings["instance_role"], None
+        one = self.world.instance_at(peer)
+        if one is not None:  # who asks is one of our machines
+            role, given = self.world.credentials_of(one)
         out = {"/latest/meta-data/placement/region": settings["region"],
-               "/latest/meta-data/instance-id": "i-0fake",
+               "/latest/meta-data/instance-id": one["id"] if one else "i-0fake",
                "/latest/meta-data/iam/security-credentials/": role}
         if role:
-            key, secret, token = self.world.instance_credentials
+            key, secret, token = given or self.world.instance_credentials
             out[f"/latest/meta-data/iam/security-credentials/{role}"] = json.dumps(
                 {"Code": "Success", "Type": "AWS-HMAC", "AccessKeyId": key, "SecretAccessKey": secret, "Token": token,
                  "Expiration": iso(self.world.now() + settings["session_s"])})

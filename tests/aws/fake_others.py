@@ -1,5 +1,6 @@
 """STS, IAM, Auto Scaling, SSM and EFS, as far as Rubato uses them."""
 import itertools
+import json
 import uuid
 
 from protocols import Refused
@@ -35,7 +36,12 @@ class Sts:
 
 class Iam:
     def __init__(self, world):
-        self.world, self.roles, self.profiles = world, {}, {}
+        self.world, self.roles, self.profiles, self.since = world, {}, {}, {}
+
+    def allowed(self, role):
+        """The actions that the role's policies name."""
+        return {action for document in self.roles.get(role, {}).values()
+                for statement in json.loads(document)["Statement"] for action in statement["Action"]}
 
     def _found(self, table, name, what):
         if name not in table:
@@ -76,7 +82,7 @@ class Iam:
         name = parameters["InstanceProfileName"]
         if name in self.profiles:
             raise Refused("EntityAlreadyExists", f"Instance Profile {name} already exists.", 409)
-        self.profiles[name] = []
+        self.profiles[name], self.since[name] = [], self.world.now()
         return {"InstanceProfile": self._profile(name)}
 
     def GetInstanceProfile(self, parameters):
