@@ -29,7 +29,7 @@ LAYERS = {
     "world": {"core"},
     "model": {"core"},
     "api": {"core", "model"},
-    "clouds": _SHELL | {"provider"},  # one folder each: what it is, and how its machines are made
+    "clouds": _SHELL | {"provider", "aws", "rest"},  # one folder each: what it is, and how its machines are made
     "archive": {"core", "world"},
     "rest": {"core", "world"},
     "aws": {"core", "world", "rest"},

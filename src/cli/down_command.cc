@@ -13,6 +13,7 @@
 #include "cli/head_command.h"
 #include "cli/head_start.h"
 #include "cli/remote.h"
+#include "cli/remote_machine.h"
 #include "cli/remote_up.h"
 #include "cli/session.h"
 #include "cli/values.h"
@@ -285,7 +286,9 @@ int down_command(const ParsedCommand& parsed, const Shell& shell) {
     const ClusterTarget target = known_cluster(parsed, shell, word, place);
     os::RealFiles files;
     const bool left = parsed.has("purge") && !target.head_here && !read_machines(files, place).empty();
-    if (target.known || left) return remote_down(parsed, shell, target);
+    // A cloud that we ask ourselves knows of machines that an `up` which was cut off has left.
+    const bool cloud = target.text && !target.head_here && asks_cloud(target.text->file);
+    if (target.known || left || cloud) return remote_down(parsed, shell, target);
     if (target.typed && !target.text->file.provider.this_machine() && !target.head_here) {
       shell.err(
           fmt::format("'{}' is not running, as far as this machine knows; if it was started from another one: "

@@ -80,6 +80,7 @@ class MachineProvider final : public provider::NodeProvider {
     // the person's machine to the cluster; the head is inside.
     target.key_file = settings_.folder + "/ssh/id_ed25519";
     target.known_hosts = settings_.folder + "/ssh/known_hosts";
+    target.host_key_name = machine.id;
     target.control_folder = provider::control_folder(daemon_.files, settings_.folder);
     return std::make_unique<provider::SshRunner>(daemon_.world, runner_, std::move(target));
   }

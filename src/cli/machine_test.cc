@@ -123,12 +123,12 @@ class FakeRemote final : public Remote {
   void forward(const SshTarget&, const std::string&, uint16_t) override {}
   void disconnect(const SshTarget&) override {}
   void disconnect_all(const std::string&) override {}
-  ExternalHead make_external_head(const ClusterFile&, provider::ExternalSettings) override { return {}; }
+  provider::HeadMachine make_head_machine(const ClusterFile&, provider::HeadMachineSettings) override { return {}; }
   provider::ExternalGreeting greet_external(const ClusterFile&, provider::ExternalSettings) override {
     if (!world_.greeting) throw Error(ErrorCode::kFailed, "it says nothing", "", "teach it to speak");
     return *world_.greeting;
   }
-  ExternalHead end_external_head(const ClusterFile&, provider::ExternalSettings) override { return {}; }
+  provider::HeadMachine end_head_machine(const ClusterFile&, provider::HeadMachineSettings) override { return {}; }
   int in_front(const SshTarget& target, const provider::SshOptions& options) override {
     return in_front_here(provider::ssh_argv(target, options));
   }
@@ -546,6 +546,18 @@ TEST(UpProgress, TellsEachStepOnceAndStopsWhenAllHaveAnswered) {
   EXPECT_EQ(progress.failed_node(), "worker-1");
   progress.take(status_of({node("head", "up", "", ""), node("worker-2", "up", "", "")}), {}, false, {});
   EXPECT_TRUE(progress.done());
+}
+
+TEST(UpProgress, WaitsWhileTheHeadLooksElsewhereForAMachine) {
+  UpProgress progress(2);
+  progress.take({}, {}, false, {});
+  api::Event none = node_failed("worker-1", "no capacity in this zone");
+  none.data["code"] = 1;
+  const api::Node head = node("head", "up", "", "");
+  progress.take(status_of({head, node("worker-2", "requested", "", "")}), {none}, false, {});
+  EXPECT_FALSE(progress.given_up());
+  progress.take(status_of({head}), {}, false, {});
+  EXPECT_TRUE(progress.given_up()) << "nobody asks for one any more";
 }
 
 TEST(UpProgress, AFailureOfWhatWasBegunBeforeIsNotThisOnes) {

@@ -116,35 +116,13 @@ Task<int> program_into(provider::RemoteBinary& binary, SshRunner& runner, std::s
   co_return 0;
 }
 
-Task<int> make_head_into(provider::ExternalInstances& instances, provider::NodeOrder order,
-                         Remote::ExternalHead& head) {
-  const provider::Machine machine = co_await instances.create(std::move(order));
-  const provider::ExternalGreeting greeting = co_await instances.greet();
-  head.host = machine.host;
-  head.address = machine.address.empty() ? machine.host.host : machine.address;
-  head.carry = greeting.carry;
-  head.hosts = greeting.hosts;
-  head.machines_stay = greeting.machines_stay;
+Task<int> head_into(Task<provider::HeadMachine> call, provider::HeadMachine& head) {
+  head = co_await std::move(call);
   co_return 0;
 }
 
 Task<int> greet_into(provider::ExternalInstances& instances, provider::ExternalGreeting& greeting) {
   greeting = co_await instances.greet();
-  co_return 0;
-}
-
-Task<int> end_head_of(provider::ExternalInstances& instances, Remote::ExternalHead& head) {
-  const NodeId node{kHeadNode};
-  const provider::ExternalGreeting greeting = co_await instances.greet();
-  head.hosts = greeting.hosts;
-  head.machines_stay = greeting.machines_stay;
-  const std::vector<NodeId> all = co_await instances.list();
-  for (const NodeId& each : all) {
-    provider::NodeRemoval removal(each);
-    if (each != node) co_await instances.remove(std::move(removal), true);
-  }
-  provider::NodeRemoval last(node);
-  co_await instances.remove(std::move(last), true);
   co_return 0;
 }
 
@@ -246,21 +224,12 @@ class RealRemote final : public Remote {
     }
   }
 
-  ExternalHead make_external_head(const ClusterFile& file, provider::ExternalSettings settings) override {
-    settings.env = world().settings.env;
-    settings.version = RUBATO_VERSION;
-    provider::ExternalInstances instances(world().world, cluster_spec_of(file).provider_config, std::move(settings),
-                                          Log());
-    const ClusterSpec spec = cluster_spec_of(file);
-    provider::NodeOrder order;
-    order.node.value = kHeadNode;
-    order.of_head = true;
-    order.type.name = file.head_type;
-    if (const auto type = spec.types.find(file.head_type); type != spec.types.end()) order.type = type->second;
-    order.launch_hash = launch_hash(spec, order.type);
-    ExternalHead head;
-    world().runtime.run(make_head_into(instances, std::move(order), head));
-    return head;
+  provider::HeadMachine make_head_machine(const ClusterFile& file, provider::HeadMachineSettings settings) override {
+    return head_machine(provider::head_machine_maker(file.provider.type).make, file, std::move(settings));
+  }
+
+  provider::HeadMachine end_head_machine(const ClusterFile& file, provider::HeadMachineSettings settings) override {
+    return head_machine(provider::head_machine_maker(file.provider.type).end, file, std::move(settings));
   }
 
   provider::ExternalGreeting greet_external(const ClusterFile& file, provider::ExternalSettings settings) override {
@@ -275,16 +244,6 @@ class RealRemote final : public Remote {
     return greeting;
   }
 
-  ExternalHead end_external_head(const ClusterFile& file, provider::ExternalSettings settings) override {
-    settings.env = world().settings.env;
-    settings.version = RUBATO_VERSION;
-    provider::ExternalInstances instances(world().world, cluster_spec_of(file).provider_config, std::move(settings),
-                                          Log());
-    ExternalHead head;
-    world().runtime.run(end_head_of(instances, head));
-    return head;
-  }
-
   int in_front(const SshTarget& target, const provider::SshOptions& options) override {
     const bool plain = !options.tty && options.shell && options.forwards.empty() && !options.command.empty();
     if (plain && !wants_more_of_ssh()) {
@@ -297,6 +256,16 @@ class RealRemote final : public Remote {
   int in_front_here(const std::vector<std::string>& argv) override { return code_of(os::run_in_front(argv)); }
 
  private:
+  provider::HeadMachine head_machine(provider::HeadMachineMaker::Call call, const ClusterFile& file,
+                                     provider::HeadMachineSettings settings) {
+    CHECK(call != nullptr);
+    settings.env = world().settings.env;
+    settings.version = RUBATO_VERSION;
+    provider::HeadMachine head;
+    world().runtime.run(head_into(call(world().world, file, std::move(settings)), head));
+    return head;
+  }
+
   static int code_of(const ExitStatus& status) { return status.signal != 0 ? 128 + status.signal : status.code; }
 
   // What a person's own configuration may ask of each session, and only ssh itself can do.

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "provider/command_runner.h"
 #include "provider/external_config.h"
+#include "provider/head_machine.h"
 #include "provider/node_setup.h"
 #include "provider/ssh_target.h"
 
@@ -56,19 +57,12 @@ class Remote {
   // Every shared connection whose socket is in the cluster's control folder.
   virtual void disconnect_all(const std::string& cluster_folder) = 0;
 
-  // The head's machine as the file's own provider's program makes it, or finds it. `settings` lack the environment.
-  struct ExternalHead {
-    HostAddress host;
-    std::string address;  // where other nodes reach it
-    nlohmann::json carry;
-    std::vector<HostAddress> hosts;
-    bool machines_stay = false;
-  };
-  virtual ExternalHead make_external_head(const ClusterFile& file, provider::ExternalSettings settings) = 0;
-  // Starts the program and asks it what it is; nothing is made.
+  // The head's machine as the file's provider makes it, or finds it. `settings` lack environment and version.
+  virtual provider::HeadMachine make_head_machine(const ClusterFile& file, provider::HeadMachineSettings settings) = 0;
+  // Every machine of the cluster that the provider knows of here, and what was made around them.
+  virtual provider::HeadMachine end_head_machine(const ClusterFile& file, provider::HeadMachineSettings settings) = 0;
+  // Starts a provider's program and asks it what it is; nothing is made.
   virtual provider::ExternalGreeting greet_external(const ClusterFile& file, provider::ExternalSettings settings) = 0;
-  // Every machine of the cluster that the program knows of here, the head's last; tells hosts and machines_stay.
-  virtual ExternalHead end_external_head(const ClusterFile& file, provider::ExternalSettings settings) = 0;
 
   // A command there with our terminal, or what we have instead. Its exit code, as a shell tells it; 255: ssh's own.
   virtual int in_front(const provider::SshTarget& target, const provider::SshOptions& options) = 0;

@@ -7,6 +7,7 @@
 #include "cli/remote_up.h"
 #include "cli/session.h"
 #include "core/text.h"
+#include "model/provider_kind.h"
 #include "provider/node_scripts.h"
 
 namespace rubato::cli {
@@ -47,14 +48,17 @@ class RemoteShutdown {
     known_ = read_remote(tools_->files(), place_);
     machines_ = read_machines(tools_->files(), place_);
     if (!known_ && !(purges() && !machines_.empty())) {
-      shell_.err(fmt::format("'{}' is not running\n", place_.name));
+      // An `up` that ended in the middle has left machines that only the cloud knows.
+      if (is_cloud() && !parsed_.has("workers-only")) end_machines();
+      if (!ended_ || !found_) shell_.err(fmt::format("'{}' is not running\n", place_.name));
+      if (purges()) tools_->files().remove_tree(place_.folder);
       return 0;
     }
     gather_machines();
     const int code = end_head();
     if (code != 0) return code;
     if (parsed_.has("workers-only")) return 0;
-    end_external();
+    end_machines();
     return purges() ? purge() : forget();
   }
 
@@ -96,8 +100,13 @@ class RemoteShutdown {
     } catch (const Error& error) {
       // A connection that was opened before may be that to a machine which is off since.
       if (error.code != ErrorCode::kUnavailable || parsed_.has("workers-only")) throw;
-      if (is_external()) {
-        end_external();
+      if (makes_machines()) {
+        if (is_cloud() && !parsed_.has("yes") &&
+            !confirmed(shell_, fmt::format("{}; end all machines of '{}'?", error.message, place_.name))) {
+          shell_.err("nothing was changed\n");
+          return 1;
+        }
+        end_machines();
         if (!machines_stay_) {
           head_is_gone_ = true;
           shell_.err(fmt::format("note: {}; its machines were ended by {}\n", error.message,
@@ -116,7 +125,10 @@ class RemoteShutdown {
     }
   }
 
-  bool is_external() const { return target_.text && provider::is_external(target_.text->file); }
+  bool makes_machines() const {
+    return target_.text && provider_kind(target_.text->file.provider.type).can_make_head;
+  }
+  bool is_cloud() const { return target_.text && asks_cloud(target_.text->file); }
 
   // Whether the head's machine has the cluster; for a purge, with a program that can end it.
   bool is_there() {
@@ -149,11 +161,16 @@ class RemoteShutdown {
   }
 
   // Its machine goes last: until here it was needed.
-  void end_external() {
-    if (ended_ || !is_external() || !known_) return;
+  void end_machines() {
+    if (ended_ || !makes_machines() || (!known_ && !is_cloud())) return;
     const ClusterFile& file = target_.text->file;
-    const Remote::ExternalHead ended =
-        remote_->end_external_head(file, client_settings(place_, file, head_.provider_folder, shell_.env));
+    LiveLine line(shell_);
+    provider::HeadMachineSettings settings = head_settings_here(place_, file, head_.provider_folder, shell_.env);
+    settings.on_progress = [&line](const std::string& text) { line.show(text); };
+    const provider::HeadMachine ended = remote_->end_head_machine(file, std::move(settings));
+    line.clear();
+    for (const std::string& note : ended.notes) shell_.err(note + "\n");
+    found_ = ended.found;
     for (const HostAddress& host : ended.hosts) add_worker(worker_from(file, host, shell_.env));
     machines_stay_ = ended.machines_stay;
     ended_ = true;
@@ -312,7 +329,7 @@ class RemoteShutdown {
   KnownMachines machines_;
   RemoteHead head_;
   SshTarget way_;
-  bool ended_ = false, machines_stay_ = false, head_is_gone_ = false;
+  bool ended_ = false, found_ = false, machines_stay_ = false, head_is_gone_ = false;
   std::vector<std::pair<RemoteHead, std::string>> unreached_;  // and why
 };
 

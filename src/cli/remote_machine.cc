@@ -4,6 +4,7 @@
 
 #include "cli/remote_place.h"
 #include "core/text.h"
+#include "model/provider_kind.h"
 #include "os/files.h"
 
 namespace rubato::cli {
@@ -18,16 +19,21 @@ Error failed_there(const std::string& what, const provider::SshTarget& target, c
                "", std::move(fix));
 }
 
-std::string provider_name(const ClusterFile& file) {
-  return file.provider.command.empty() ? file.provider.module : shell_join(file.provider.command);
+bool asks_cloud(const ClusterFile& file) {
+  const ProviderKind& kind = provider_kind(file.provider.type);
+  return kind.can_make_head && !kind.runs_program;
 }
 
-provider::ExternalSettings client_settings(const ClusterPlace& place, const ClusterFile& file,
-                                           const std::string& folder, const Environment& env) {
-  provider::ExternalSettings settings;
-  settings.place = provider::ExternalPlace::kClient;
+std::string provider_name(const ClusterFile& file) {
+  if (!file.provider.command.empty()) return shell_join(file.provider.command);
+  return file.provider.module.empty() ? file.provider.type : file.provider.module;
+}
+
+provider::HeadMachineSettings head_settings_here(const ClusterPlace& place, const ClusterFile& file,
+                                                 const std::string& folder, const Environment& env) {
+  provider::HeadMachineSettings settings;
   settings.folder = folder;
-  settings.state = place.folder + "/provider-client";
+  settings.cluster_folder = place.folder;
   os::RealFiles files;
   std::string key = file.auth.ssh_public_key;
   if (key.empty() && !file.auth.ssh_private_key.empty()) key = file.auth.ssh_private_key + ".pub";

@@ -10,7 +10,7 @@
 #include "core/time.h"
 #include "model/cluster_file.h"
 #include "provider/command_runner.h"
-#include "provider/external_config.h"
+#include "provider/head_machine.h"
 #include "provider/ssh_target.h"
 
 namespace rubato::cli {
@@ -25,10 +25,14 @@ ClusterPlace lock_of(const ClusterPlace& place);
 Error failed_there(const std::string& what, const provider::SshTarget& target, const provider::CommandResult& result,
                    std::string fix);
 
+// The provider makes machines, and it is we who ask for them, not a program of somebody's.
+bool asks_cloud(const ClusterFile& file);
+
+// For people: the program of one's own, or the cloud.
 std::string provider_name(const ClusterFile& file);
 
-// How the provider's program is run on this machine, for the head's alone.
-provider::ExternalSettings client_settings(const ClusterPlace& place, const ClusterFile& file,
-                                           const std::string& folder, const Environment& env);
+// How the head's machine is made and ended from here. `folder`: the cluster file's.
+provider::HeadMachineSettings head_settings_here(const ClusterPlace& place, const ClusterFile& file,
+                                                 const std::string& folder, const Environment& env);
 
 }  // namespace rubato::cli

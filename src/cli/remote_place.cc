@@ -158,6 +158,7 @@ provider::SshTarget target_of(Files& files, const ClusterPlace& place, const Rem
   target.key_file = remote.key;
   target.proxy_command = remote.proxy_command;
   target.proxy_jump = remote.proxy_jump;
+  target.host_key_name = remote.instance;
   return at_place(files, place, std::move(target));
 }
 

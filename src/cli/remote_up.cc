@@ -77,12 +77,13 @@ class RemoteUpper {
     if (!find_head()) return 0;
     check_head_stays();
     head_ = known_.value_or(remote_from(wanted_.file, shell_.env));
-    if (external_) {
-      // A machine that somebody pays for is never forgotten, whatever happens next.
-      head_.provider_folder = external_folder_;
-      head_.power_off = !external_->machines_stay;
+    if (made_) {
+      head_.host = remote_from(wanted_.file, shell_.env).host;
+      head_.key = remote_from(wanted_.file, shell_.env).key;
+      head_.instance = made_->instance;
+      head_.provider_folder = file_folder_;
+      head_.power_off = !made_->machines_stay;
       write_remote(tools_->files(), place_, head_);
-      tools_->files().write_atomically(place_.folder + "/cluster.yaml", wanted_.text);
     }
     target_ = target_of(tools_->files(), place_, head_);
     live(1, "reaching " + provider::to_string(target_));
@@ -123,12 +124,18 @@ class RemoteUpper {
       return known_.has_value();
     }
     live(1, "a machine for the head from " + provider_name(wanted_.file));
-    external_ =
-        remote_->make_external_head(wanted_.file, client_settings(place_, wanted_.file, file_folder, shell_.env));
-    external_folder_ = file_folder;
-    wanted_.file.provider.head = external_->host;
+    file_folder_ = file_folder;
+    // A machine that somebody pays for is never forgotten, whatever happens next: `down` finds it by the file.
+    tools_->files().write_atomically(place_.folder + "/cluster.yaml", wanted_.text);
+    provider::HeadMachineSettings settings = head_settings_here(place_, wanted_.file, file_folder, shell_.env);
+    settings.on_progress = [this](const std::string& text) { live(1, text); };
+    made_ = remote_->make_head_machine(wanted_.file, std::move(settings));
+    line_.clear();
+    for (const std::string& note : made_->notes) shell_.err(note + "\n");
+    wanted_.file.provider.head = made_->host;
+    if (wanted_.file.auth.ssh_private_key.empty()) wanted_.file.auth.ssh_private_key = made_->key_file;
     // Those that are there already let the head in as hosts of one's own do.
-    wanted_.file.provider.workers = external_->hosts;
+    wanted_.file.provider.workers = made_->hosts;
     return true;
   }
 
@@ -156,7 +163,7 @@ class RemoteUpper {
         remote_->connect(target_);
         return;
       } catch (const Error& error) {
-        if (!external_ || error.code != ErrorCode::kUnavailable || waited >= kBootMax) throw;
+        if (!made_ || error.code != ErrorCode::kUnavailable || waited >= kBootMax) throw;
         live(1, fmt::format("waiting for {} to boot", target_.host));
       }
       if (!api_->pause(kBootLook)) throw Error(ErrorCode::kFailed, "interrupted while waiting");
@@ -165,25 +172,29 @@ class RemoteUpper {
 
   // The provider's program goes on where the head is.
   void put_provider() {
-    if (!external_) return;
-    for (const std::string& path : provider::external_files(tools_->files(), wanted_.file, external_folder_)) {
+    if (!made_) return;
+    std::vector<std::string> paths;
+    if (provider::is_external(wanted_.file)) {
+      paths = provider::external_files(tools_->files(), wanted_.file, file_folder_);
+    }
+    for (const std::string& path : paths) {
       live(3, "the provider's program: " + path);
       provider::SyncOptions options;
       options.exclude = {"__pycache__"};
-      remote_->upload(target_, external_folder_ + "/" + path, head_.folder + "/provider/" + path, options);
+      remote_->upload(target_, file_folder_ + "/" + path, head_.folder + "/provider/" + path, options);
     }
     Command command;
     command.script = fmt::format(
         "umask 077; mkdir -p {0}/provider && cat > {0}/provider-carry.new && mv {0}/provider-carry.new "
         "{0}/provider-carry.json",
         shell_quote(head_.folder));
-    command.input = external_->carry.dump() + "\n";
+    command.input = made_->carry.dump() + "\n";
     const CommandResult result = remote_->run(target_, std::move(command));
-    if (!result.ok()) throw failed_there("writing for the provider's program", target_, result, "is its disk full?");
+    if (!result.ok()) throw failed_there("writing for the provider", target_, result, "is its disk full?");
   }
 
   void check_head_stays() const {
-    if (!known_) return;
+    if (!known_ || (made_ && !made_->machines_stay)) return;  // a cloud's machine may come back with another address
     const RemoteHead wanted = remote_from(wanted_.file, shell_.env);
     if (known_->host.host == wanted.host.host) return;
     throw Error(
@@ -204,7 +215,7 @@ class RemoteUpper {
 
   static std::string workers_words(size_t count) { return fmt::format("{} worker{}", count, count == 1 ? "" : "s"); }
 
-  bool has_workers() const { return external_ || !wanted_.file.provider.workers.empty(); }
+  bool has_workers() const { return made_ || !wanted_.file.provider.workers.empty(); }
 
   void look() {
     // What the file says now of the way there, with what was found out before.
@@ -396,7 +407,7 @@ class RemoteUpper {
   std::vector<std::string> words_there() const {
     std::vector<std::string> words = {program_, "up",          head_.folder + "/incoming/cluster.yaml",
                                       "--here", "--said-file", wanted_.path};
-    if (external_) words.insert(words.end(), {"--head-address", external_->address});
+    if (made_) words.insert(words.end(), {"--head-address", made_->address});
     if (!files_hash_.empty()) words.insert(words.end(), {"--files-hash", files_hash_});
     for (const char* flag : {"yes", "dry-run", "no-restart", "restart-only", "json", "accept-journal-loss"}) {
       if (parsed_.has(flag)) words.push_back(fmt::format("--{}", flag));
@@ -460,8 +471,8 @@ class RemoteUpper {
   const ParsedCommand& parsed_;
   const Shell& shell_;
   ClusterText wanted_;  // with the head's machine, once a program has made it
-  std::optional<Remote::ExternalHead> external_;
-  std::string external_folder_;
+  std::optional<provider::HeadMachine> made_;  // of a provider that makes machines
+  std::string file_folder_;
   const std::unique_ptr<ClusterTools> tools_;
   const std::unique_ptr<Remote> remote_;
   const std::unique_ptr<Api> api_;

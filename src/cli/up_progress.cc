@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cli/document.h"
+#include "cluster/event.h"
 #include "core/text.h"
 
 namespace rubato::cli {
@@ -49,6 +50,11 @@ std::string UpProgress::take(const api::Status& status, const std::vector<api::E
     const std::string why = failed ? error : raw_in(event.data, "reason");
     const std::string node = event.node.value_or("");
     if (begun_before_.erase(node) == 0) failures_[node] = why;
+    const int64_t code = int_in(event.data, "code");
+    if (code == static_cast<int>(cluster::LaunchFailure::kNoCapacity) ||
+        code == static_cast<int>(cluster::LaunchFailure::kQuota)) {
+      scarce_.insert(node);
+    }
     // The error of a set-up names the node and the step first: that is said once.
     const auto rest = strip_prefix(why, fmt::format("node {} failed", node));
     out += paint(fmt::format("  {} failed", node), Hue::kRed, look.colour) +

@@ -24,8 +24,12 @@ class UpProgress {
   std::vector<std::string> live(const api::Status& status, const Look& look) const;
 
   bool done() const { return up_ >= wanted_ && pending_ == 0; }
-  // Each node that is wanted is up or has failed: waiting longer is the head's business.
-  bool given_up() const { return !failures_.empty() && up_ + static_cast<int64_t>(failures_.size()) >= wanted_; }
+  // Each node that is wanted is up or has failed: waiting longer is the head's business. Where a cloud has none of a
+  // kind, the head looks elsewhere: that is waited for.
+  bool given_up() const {
+    return !failures_.empty() && up_ + static_cast<int64_t>(failures_.size()) >= wanted_ &&
+           (scarce_.empty() || pending_ == 0);
+  }
   int64_t up() const { return up_; }
   // "worker-2: setup: ..." with the last lines of its commands, for each that failed.
   std::string failures() const;
@@ -40,6 +44,7 @@ class UpProgress {
   std::set<std::string> begun_before_;           // with another file, perhaps: their failure is not this one's
   std::map<std::string, std::string> steps_;     // by node: the last one that was printed
   std::map<std::string, std::string> failures_;  // by node
+  std::set<std::string> scarce_;                 // those of them for which there was no machine
 };
 
 }  // namespace rubato::cli

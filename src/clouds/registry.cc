@@ -1,7 +1,10 @@
 // Every kind of provider that a cluster file may name.
 #include <array>
 
+#include "clouds/aws/ec2_head.h"
+#include "clouds/aws/ec2_instances.h"
 #include "clouds/kinds.h"
+#include "provider/external_head.h"
 #include "provider/external_instances.h"
 #include "provider/host_list.h"
 
@@ -18,21 +21,24 @@ constexpr ProviderKind kReadonly = named("readonly");
 constexpr ProviderKind kKuberay = named("kuberay");
 constexpr ProviderKind kDocker = named("docker");
 
-// What it is, and who makes its machines; null: nobody here.
+// What it is, who makes its machines, and who the head's from a person's machine; null: nobody here.
 struct Registration {
   const ProviderKind* kind;
   provider::MakeInstances make = nullptr;
+  provider::HeadMachineMaker head = {};
 };
 
 constexpr std::array<Registration, 15> kRegistrations{{
     {&clouds::kLocal, provider::make_host_list},
-    {&clouds::kAws},
+    {&clouds::kAws, clouds::make_ec2_instances, {clouds::make_ec2_head, clouds::end_ec2_head}},
     {&clouds::kGcp},
     {&clouds::kAzure},
     {&clouds::kKubernetes},
     {&clouds::kVsphere},
     {&clouds::kAliyun},
-    {&clouds::kExternal, provider::make_external_instances},
+    {&clouds::kExternal,
+     provider::make_external_instances,
+     {provider::make_external_head, provider::end_external_head}},
     {&kStaroid},
     {&kSpark},
     {&kFake},
@@ -58,6 +64,13 @@ provider::MakeInstances provider::instances_maker(std::string_view provider_type
     if (one.kind->type == provider_type) return one.make;
   }
   return nullptr;
+}
+
+provider::HeadMachineMaker provider::head_machine_maker(std::string_view provider_type) {
+  for (const Registration& one : kRegistrations) {
+    if (one.kind->type == provider_type) return one.head;
+  }
+  return {};
 }
 
 std::span<const ConfigKey> common_provider_keys() {

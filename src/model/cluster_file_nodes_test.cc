@@ -20,11 +20,11 @@ TEST(ClusterFileNodes, LimitsFillIn) {
 
 TEST(ClusterFileNodes, ATypeHasEverythingRayKnows) {
   const ClusterFile file = fine(kAws +
-                                "node_types:\n  a:\n    node_config: {X: [1, {y: no}]}\n    resources: {CPU: 0, GPU: "
-                                "2, \"accelerator_type:V100\": 1, memory: 4GiB}\n"
+                                "node_types:\n  a:\n    node_config: {BlockDeviceMappings: [{Ebs: {Encrypted: no}}]}\n"
+                                "    resources: {CPU: 0, GPU: 2, \"accelerator_type:V100\": 1, memory: 4GiB}\n"
                                 "    idle_timeout_s: 90\n    priority: -1\n    labels: {z: 1}\n");
   const NodeTypeConfig& type = file.types.at("a");
-  EXPECT_EQ(type.node_config.at("X")[1].at("y"), false);
+  EXPECT_EQ(type.node_config.at("BlockDeviceMappings")[0].at("Ebs").at("Encrypted"), false);
   EXPECT_EQ(type.resources.zeros, Words{"CPU"});
   EXPECT_EQ(type.resources.amounts.of(kGpu), 2000);
   EXPECT_EQ(type.resources.amounts.of(kMemory), int64_t{4} << 30);

@@ -60,12 +60,30 @@ std::string supported_kinds() {
   return join(names, ", ");
 }
 
+std::optional<MachineOffer> offer_of(const ClusterFile& file, const NodeTypeConfig& type) {
+  const ProviderKind& kind = provider_kind(file.provider.type);
+  return kind.offer_of != nullptr ? kind.offer_of(type.node_config) : std::nullopt;
+}
+
+// What the file says of a type counts before what is known of its machine.
+Resources resources_of(const ClusterFile& file, const NodeTypeConfig& type) {
+  Resources out = type.resources.amounts;
+  const std::optional<MachineOffer> offer = offer_of(file, type);
+  if (!offer) return out;
+  for (const auto& [name, amount] : offer->resources.amounts()) {
+    const auto& zeros = type.resources.zeros;
+    if (out.of(name) == 0 && std::find(zeros.begin(), zeros.end(), name) == zeros.end()) out.set(name, amount);
+  }
+  return out;
+}
+
 // Without a word in the file, what the clouds' own figures say: a spot machine costs about a third.
 constexpr double kSpotShare = 0.35;
 
 // Ray's files name a market in node_config; `spot` of a node type says that there are both.
 std::vector<Offering> offerings_of(const ClusterFile& file, const NodeTypeConfig& type) {
-  const double price = type.price_per_hour.value_or(0);
+  const std::optional<MachineOffer> offer = offer_of(file, type);
+  const double price = type.price_per_hour.value_or(offer ? offer->price_per_hour : 0);
   const double spot_price = type.spot_price_per_hour.value_or(price * kSpotShare);
   const bool only_spot = !type.spot && asks_for_spot(file, type);
   std::vector<std::string> zones = file.provider.zones;
@@ -305,7 +323,7 @@ ClusterSpec cluster_spec_of(const ClusterFile& file, const std::string& contents
     const std::string path = "node_types." + name;
     NodeType type;
     type.name = name;
-    type.resources = config.resources.amounts;
+    type.resources = resources_of(file, config);
     type.min_workers = config.min_workers;
     type.max_workers = config.max_workers;
     type.resources_where = file.place(path + ".resources");

@@ -98,7 +98,7 @@ struct Bad {
 TEST(ClusterSpec, ErrorsPointAtTheWord) {
   const Bad cases[] = {
       {"", "empty", "c.yaml:1:1", "cluster_name"},
-      {"provider: {type: aws}\n", "'aws' is not yet supported here", "c.yaml:1:18", "supported: local"},
+      {"provider: {type: gcp, project_id: p}\n", "'gcp' is not yet supported here", "c.yaml:1:18", "supported: local"},
       {"provider: {type: local}\nauth: {ssh_user: me}\n", "\"auth.ssh_user\" has no meaning", "c.yaml:2:8", "head_ip"},
       {"provider: {type: local, isolatoin: none}\n", "unknown key \"isolatoin\"", "c.yaml:1:25", "isolation"},
       {"provider: {type: local, isolation: vm}\n", "isolation 'vm'", "c.yaml:1:36", "none or netns"},

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,6 +27,12 @@ struct DefaultTypes {
   nlohmann::ordered_json head_config = nlohmann::ordered_json::object();
   nlohmann::ordered_json worker_config = nlohmann::ordered_json::object();
   Resources resources;
+};
+
+// What is known of a machine by its node_config alone.
+struct MachineOffer {
+  Resources resources;
+  double price_per_hour = 0;  // on demand
 };
 
 struct ProviderKind {
@@ -51,6 +58,7 @@ struct ProviderKind {
   nlohmann::json (*compile)(const ClusterFile& file) = nullptr;  // what the provider is told; null: its section
   bool (*asks_for_spot)(const nlohmann::ordered_json& node_config) = nullptr;
   void (*read)(const ConfigSection& top, ProviderConfig& out) = nullptr;  // after what all have; adds findings
+  std::optional<MachineOffer> (*offer_of)(const nlohmann::ordered_json& node_config) = nullptr;
 
   bool is_supported() const { return !supported_as.empty(); }
 };

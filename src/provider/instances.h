@@ -17,6 +17,7 @@
 namespace rubato::provider {
 
 struct Machine {
+  std::string id;                      // the cloud's name of it, under which its host key is known; empty: its address
   HostAddress host;                    // where ssh goes; user empty or port 0: the cluster's
   std::string address;                 // where other nodes reach it; empty: host.host
   bool this_machine = false;           // the head's own: no ssh needed
@@ -64,6 +65,12 @@ class Instances {
 
   // The machine stays when its node is removed, so the agent has to be stopped before.
   virtual bool machines_stay() const = 0;
+
+  // How far the node's set-up is, by the names of NodeOrder::on_step; "up" when its agent was started.
+  virtual void note_step(const NodeId& node, const std::string& step) {
+    (void)node;
+    (void)step;
+  }
 
   // The node could not be brought up on its machine: others are better for the next one.
   virtual void note_failure(const NodeId& node, const std::string& why) = 0;

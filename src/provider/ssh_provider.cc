@@ -54,7 +54,10 @@ Task<void> SshProvider::create(NodeOrder order) {
   } catch (const Error& error) {
     failed = error;
   }
-  if (!failed) co_return;
+  if (!failed) {
+    instances_.note_step(node, "up");
+    co_return;
+  }
   instances_.note_failure(node, failed->message);
   throw *failed;
 }
@@ -70,7 +73,9 @@ Task<void> SshProvider::bring_up(NodeOrder order, Machine machine) {
   }
   if (!older.recipes.empty()) co_await end_leftover(machine, std::move(older));
   const std::unique_ptr<CommandRunner> runner = settings_.reach(machine, order.recipe);
-  std::function<void(SetupStep, std::string)> on_step = [tell = order.on_step](SetupStep step, std::string detail) {
+  std::function<void(SetupStep, std::string)> on_step = [this, node, tell = order.on_step](SetupStep step,
+                                                                                           std::string detail) {
+    instances_.note_step(node, std::string(to_string(step)));
     if (tell) tell(std::string(to_string(step)), std::move(detail));
   };
   NodeSetupSpec spec = co_await settings_.plan(std::move(order), std::move(machine));

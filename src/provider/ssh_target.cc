@@ -69,11 +69,13 @@ std::string jump_command(const SshTarget& target) {
 std::vector<std::string> words_before_host(const SshTarget& target, Duration connect_timeout, bool batch) {
   check_word("host", target.host);
   check_word("user", target.user);
+  check_word("host key's name", target.host_key_name);
   std::vector<std::string> argv = {"ssh"};
   if (batch) add_option(argv, "BatchMode=yes");
   add_option(argv, "LogLevel=ERROR");
   add_option(argv, "StrictHostKeyChecking=accept-new");
   if (!target.known_hosts.empty()) add_option(argv, "UserKnownHostsFile=" + file_value(target.known_hosts));
+  if (!target.host_key_name.empty()) add_option(argv, "HostKeyAlias=" + target.host_key_name);
   if (!target.key_file.empty()) {
     add_option(argv, "IdentityFile=" + file_value(target.key_file));
     add_option(argv, "IdentitiesOnly=yes");
@@ -179,6 +181,7 @@ std::string control_path(const SshTarget& target) {
                                   target.proxy_command, target.proxy_jump, target.known_hosts}) {
     hash.update(std::to_string(part.size()) + ":" + part);
   }
+  if (!target.host_key_name.empty()) hash.update(target.host_key_name);
   return fmt::format("{}/{}", target.control_folder, hash.hex().substr(0, kControlNameSize));
 }
 

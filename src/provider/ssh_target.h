@@ -20,6 +20,7 @@ struct SshTarget {
   std::string key_file;        // empty: the agent's keys and the usual files
   std::string proxy_command;   // for ssh's ProxyCommand
   std::string proxy_jump;      // "[user@]host[:port]", several with commas
+  std::string host_key_name;   // under which its key is known, where addresses go from machine to machine
   std::string known_hosts;     // the cluster's own file: a host is taken at its first word, and held to it
   std::string control_folder;  // of control_folder(); empty: each call makes its own connection
   bool operator==(const SshTarget&) const = default;

@@ -1,14 +1,20 @@
 // aws: EC2, in the words of its API and of Ray's files.
 #include <array>
 
+#include "clouds/aws/ec2_config.h"
+#include "clouds/aws/instance_types.h"
 #include "clouds/kinds.h"
+#include "model/cluster_file.h"
 
 namespace rubato::clouds {
 namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::array<ConfigKey, 7> kAwsKeys{{
+constexpr std::array<ConfigKey, 8> kAwsKeys{{
+    {"provider.ssh_from", KeyType::kAny, "your public address",
+     "from where SSH to the head is allowed: an address or range (203.0.113.0/24), or a list of them", KeyEra::kOurs,
+     "", "", "aws"},
     {"provider.security_group", KeyType::kSection, "", "the security group that is made for the nodes", KeyEra::kShared,
      "", "", "aws"},
     {"provider.security_group.GroupName", KeyType::kText, "", "its name"},
@@ -16,9 +22,9 @@ constexpr std::array<ConfigKey, 7> kAwsKeys{{
     {"provider.key_pair", KeyType::kSection, "", "the EC2 key pair", KeyEra::kShared, "", "", "aws"},
     {"provider.key_pair.key_name", KeyType::kText, "", "its name; made when it does not exist"},
     {"provider.aws_credentials", KeyType::kOpaque, "",
-     "keys instead of the usual chain of credentials; better kept out of files", KeyEra::kShared, "", "", "aws"},
-    {"provider.cloudwatch", KeyType::kOpaque, "", "agent, dashboard and alarms for CloudWatch", KeyEra::kShared, "", "",
-     "aws"},
+     "refused: keys in a file travel with it; use a profile of ~/.aws or variables", KeyEra::kShared, "", "", "aws"},
+    {"provider.cloudwatch", KeyType::kOpaque, "", "accepted with a note: nothing is set up at CloudWatch",
+     KeyEra::kShared, "", "", "aws"},
 }};
 
 DefaultTypes aws_default_types() {
@@ -34,9 +40,51 @@ bool aws_asks_for_spot(const ordered_json& config) {
   return market != config.end() && market->is_object() && market->value("MarketType", "") == "spot";
 }
 
+void check_types(const Yaml& types, Findings& findings) {
+  if (!types.is_mapping()) return;
+  for (const Yaml::Entry& type : types.entries()) {
+    const auto config = type.value.is_mapping() ? type.value.find("node_config") : std::nullopt;
+    if (config) check_node_config(*config, findings);
+  }
+}
+
+void read_aws(const ConfigSection& top, ProviderConfig& out) {
+  (void)out;
+  Findings& findings = top.findings();
+  const Yaml& file = top.node();
+  if (const auto provider = file.find("provider"); provider && provider->is_mapping()) {
+    check_ec2_provider(*provider, findings);
+  }
+  for (const char* key : {"available_node_types", "node_types"}) {
+    if (const auto types = file.find(key)) check_types(*types, findings);
+  }
+  for (const char* key : {"head_node", "worker_nodes"}) {
+    if (const auto config = file.find(key)) check_node_config(*config, findings);
+  }
+}
+
+// As Ray fills it in, from what AWS says of the type.
+std::optional<MachineOffer> aws_offer(const ordered_json& config) {
+  const auto name = config.find("InstanceType");
+  const Ec2Type* type = name != config.end() && name->is_string() ? find_ec2_type(name->get<std::string>()) : nullptr;
+  if (type == nullptr) return std::nullopt;
+  constexpr int64_t kMilli = 1000, kMebi = 1 << 20;
+  MachineOffer out;
+  out.resources.set(std::string(kCpu), type->vcpus * kMilli);
+  out.resources.set(std::string(kMemory), type->memory_mib * kMebi / 10 * 7);
+  if (type->gpus > 0) {
+    out.resources.set(std::string(kGpu), type->gpus * kMilli);
+    out.resources.set("accelerator_type:" + std::string(type->gpu), kMilli);
+  }
+  out.price_per_hour = type->price_per_hour;
+  return out;
+}
+
 }  // namespace
 
 constexpr ProviderKind kAws{.type = "aws",
+                            .supported_as = "aws",
+                            .can_make_head = true,
                             .offers_spot = true,
                             .has_regions = true,
                             .caches_stopped_nodes = true,
@@ -45,6 +93,9 @@ constexpr ProviderKind kAws{.type = "aws",
                             .instance_type_key = "InstanceType",
                             .keys = kAwsKeys,
                             .default_types = aws_default_types,
-                            .asks_for_spot = aws_asks_for_spot};
+                            .compile = compile_ec2_config,
+                            .asks_for_spot = aws_asks_for_spot,
+                            .read = read_aws,
+                            .offer_of = aws_offer};
 
 }  // namespace rubato::clouds

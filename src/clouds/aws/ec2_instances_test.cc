@@ -1,0 +1,210 @@
+// Machines of EC2 against tests/aws/fake_aws.py, which checks signatures and requests, runs out of stock and is late.
+#include "clouds/aws/ec2_instances.h"
+
+#include <gtest/gtest.h>
+
+#include "aws/fake_aws_testing.h"
+#include "clouds/aws/surroundings.h"
+
+namespace rubato::clouds {
+namespace {
+
+using nlohmann::json;
+using provider::LaunchErrors;
+using provider::Machine;
+using provider::NodeOrder;
+
+class Ec2InstancesTest : public aws::FakeAwsFixture {
+ protected:
+  void SetUp() override {
+    aws::FakeAwsFixture::SetUp();
+    fresh();
+  }
+
+  // As a head that has just started.
+  void fresh() {
+    Ec2InstancesSettings of;
+    of.env = settings.env;
+    of.around = around;
+    of.head_key = "ssh-ed25519 AAAA rubato-lab";
+    of.own = Machine();
+    of.poll_min = of.poll_max = 50ms;
+    of.known_timeout = 5s;
+    instances = std::make_unique<Ec2Instances>(world, std::move(of), Log());
+    const json told = {{"cluster", "lab"}, {"region", "eu-west-1"}, {"cache_stopped_nodes", cache}};
+    instances->configure(told.dump());
+  }
+
+  static NodeOrder order(const std::string& node, const std::string& hash = "hash") {
+    NodeOrder out;
+    out.node.value = node;
+    out.type.name = "worker";
+    out.type.node_config = R"({"InstanceType": "m5.large"})";
+    out.launch_hash = hash;
+    return out;
+  }
+
+  template <class Result>
+  Result get(Task<Result> task) {
+    std::optional<Result> out;
+    runtime.run(get_in(std::move(task), out));
+    return std::move(*out);
+  }
+  template <class Result>
+  static Task<int> get_in(Task<Result> task, std::optional<Result>& out) {
+    out.emplace(co_await std::move(task));
+    co_return 0;
+  }
+  void remove(const std::string& node) { runtime.run(remove_in(*instances, NodeId{node})); }
+  static Task<int> remove_in(Ec2Instances& all, NodeId node) {
+    provider::NodeRemoval removal(std::move(node));
+    co_await all.remove(std::move(removal), true);
+    co_return 0;
+  }
+
+  int calls(const std::string& operation) {
+    int count = 0;
+    for (const json& one : control("GET", "/_fake/requests")) count += one["operation"] == operation ? 1 : 0;
+    return count;
+  }
+  std::vector<std::string> listed() {
+    std::vector<std::string> out;
+    for (const NodeId& node : get(instances->list())) out.push_back(node.value);
+    return out;
+  }
+  ErrorCode failure_of_create(const std::string& node) {
+    return code_of([&] { get(instances->create(order(node))); });
+  }
+
+  Ec2Surroundings around = [] {
+    Ec2Surroundings out;
+    out.region = "eu-west-1";
+    out.subnets = {{"subnet-aaaaaaaa", "eu-west-1a"}, {"subnet-bbbbbbbb", "eu-west-1b"}};
+    out.images = {{"worker", "ami-0000000000000002"}};
+    return out;
+  }();
+  bool cache = true;
+  std::unique_ptr<Ec2Instances> instances;
+};
+
+using Names = std::vector<std::string>;
+
+TEST_F(Ec2InstancesTest, ANodeHasOneMachineHoweverOftenItIsAskedFor) {
+  const Machine machine = get(instances->create(order("worker-1")));
+  EXPECT_FALSE(machine.host.host.empty());
+  EXPECT_TRUE(machine.id.starts_with("i-"));
+  EXPECT_EQ(get(instances->create(order("worker-1"))).id, machine.id);
+  fresh();
+  EXPECT_EQ(get(instances->create(order("worker-1"))).id, machine.id);
+  EXPECT_EQ(get(instances->find(NodeId{"worker-1"}))->id, machine.id);
+  EXPECT_EQ(get(instances->find(NodeId{"worker-2"})), std::nullopt);
+  EXPECT_EQ(listed(), Names{"worker-1"});
+  EXPECT_EQ(calls("RunInstances"), 1);
+}
+
+// The head that asked is dead, and the cloud has not heard of the machine yet: only the token is left.
+TEST_F(Ec2InstancesTest, AHeadThatDiedBehindTheRequestFindsItsMachine) {
+  set({{"consistency_s", 1.0}});
+  const LaunchErrors none = get(instances->launch({order("worker-1"), order("worker-2")}));
+  EXPECT_TRUE(none.empty());
+  EXPECT_EQ(calls("RunInstances"), 1);
+  fresh();
+  get(instances->launch({order("worker-1"), order("worker-2")}));
+  get(instances->create(order("worker-1")));
+  get(instances->create(order("worker-2")));
+  EXPECT_EQ(listed(), (Names{"worker-1", "worker-2"}));
+}
+
+TEST_F(Ec2InstancesTest, ManyNodesAreOneRequestAndFewLists) {
+  std::vector<NodeOrder> orders;
+  for (int i = 1; i <= 40; ++i) orders.push_back(order("worker-" + std::to_string(i)));
+  EXPECT_TRUE(get(instances->launch(orders)).empty());
+  std::set<std::string> ids;
+  for (const NodeOrder& one : orders) ids.insert(get(instances->create(one)).id);
+  EXPECT_EQ(ids.size(), 40u);
+  EXPECT_EQ(calls("RunInstances"), 1);
+  EXPECT_LE(calls("DescribeInstances"), 20);
+  EXPECT_EQ(listed().size(), 40u);
+  control("POST", "/_fake/forget", json::object());
+  for (int i = 0; i < 3; ++i) listed();
+  EXPECT_EQ(calls("DescribeInstances"), 3);
+}
+
+TEST_F(Ec2InstancesTest, WhatOnePlaceHasNotIsAskedForInTheNext) {
+  set({{"stock", {{"m5.large/eu-west-1a", 2}, {"m5.large/eu-west-1b", 1}}}});
+  const std::vector<NodeOrder> orders = {order("worker-1"), order("worker-2"), order("worker-3"), order("worker-4")};
+  const LaunchErrors errors = get(instances->launch(orders));
+  ASSERT_EQ(errors.size(), 1u);
+  EXPECT_EQ(errors.begin()->first, NodeId{"worker-4"});
+  EXPECT_EQ(errors.begin()->second.code, ErrorCode::kNoCapacity);
+  EXPECT_EQ(listed(), (Names{"worker-1", "worker-2", "worker-3"}));
+  EXPECT_EQ(failure_of_create("worker-4"), ErrorCode::kNoCapacity);
+  NodeOrder elsewhere = order("worker-5");
+  elsewhere.offering.zone = "eu-west-1c";
+  EXPECT_EQ(code_of([&] { get(instances->create(elsewhere)); }), ErrorCode::kNoCapacity) << "it has no subnet there";
+}
+
+TEST_F(Ec2InstancesTest, AQuotaIsToldApartAndAsksNowhereElse) {
+  set({{"vcpus_max", 1}});
+  EXPECT_EQ(failure_of_create("worker-1"), ErrorCode::kQuota);
+  EXPECT_EQ(calls("RunInstances"), 1);
+}
+
+TEST_F(Ec2InstancesTest, WhatCanNeverWorkIsAUsageError) {
+  around.images["worker"] = "ami-9";
+  fresh();
+  EXPECT_EQ(failure_of_create("worker-1"), ErrorCode::kUsage);
+  EXPECT_NE(last_error.find("InvalidAMIID.NotFound"), std::string::npos);
+}
+
+TEST_F(Ec2InstancesTest, AStoppedMachineIsStartedForTheNextNodeOfItsKind) {
+  const std::string id = get(instances->create(order("worker-1"))).id;
+  remove("worker-1");
+  EXPECT_TRUE(listed().empty());
+  EXPECT_EQ(calls("StopInstances"), 1);
+  EXPECT_EQ(calls("TerminateInstances"), 0);
+  // Until it has stopped, and for another kind, there is a new one.
+  EXPECT_NE(get(instances->create(order("worker-2", "other"))).id, id);
+  const auto restarted = [&](const std::string& node) { return get(instances->create(order(node))).id; };
+  std::string started, last;
+  for (int i = 3; i < 60 && started != id; ++i) {
+    const std::string node = "worker-" + std::to_string(i);
+    started = restarted(node);
+    last = node;
+  }
+  EXPECT_EQ(started, id);
+  EXPECT_EQ(get(instances->find(NodeId{last}))->id, id);
+}
+
+TEST_F(Ec2InstancesTest, WithoutTheCacheMachinesEnd) {
+  cache = false;
+  fresh();
+  get(instances->create(order("worker-1")));
+  remove("worker-1");
+  remove("worker-1");
+  EXPECT_EQ(calls("TerminateInstances"), 1);
+  EXPECT_EQ(calls("StopInstances"), 0);
+  EXPECT_TRUE(listed().empty());
+  // The same name again, though its token has a machine that ended.
+  EXPECT_FALSE(get(instances->create(order("worker-1"))).id.empty());
+}
+
+TEST_F(Ec2InstancesTest, EndAllTakesStoppedOnesToo) {
+  get(instances->create(order("worker-1")));
+  get(instances->create(order("worker-2")));
+  remove("worker-1");
+  EXPECT_EQ(get(instances->end_all()), 2u);
+  EXPECT_EQ(get(instances->end_all()), 0u);
+}
+
+TEST_F(Ec2InstancesTest, TheHeadsOwnMachineIsNeverTouched) {
+  NodeOrder head = order("head");
+  head.of_head = true;
+  EXPECT_TRUE(get(instances->create(head)).id.empty());
+  remove("head");
+  EXPECT_TRUE(listed().empty());
+  EXPECT_EQ(calls("RunInstances"), 0);
+}
+
+}  // namespace
+}  // namespace rubato::clouds
