@@ -262,11 +262,14 @@ Task<LaunchErrors> Ec2Instances::launch(std::vector<NodeOrder> orders) {
 // Machines that were stopped when their nodes went, made as this one would be.
 std::vector<Instance> Ec2Instances::stopped_for(const NodeOrder& order) const {
   std::vector<Instance> out;
-  if (!config_->cache_stopped || order.offering.market == Market::kSpot) return out;
+  // The head's own is started again whatever is said of workers: the cluster's journal is on it.
+  if (!order.of_head && (!config_->cache_stopped || order.offering.market == Market::kSpot)) return out;
   for (const Instance& one : instances_) {
+    const bool of_head = node_of(one) == NodeId{kHeadNode};
     const bool same = one.tag(kHashTag) == order.launch_hash && !one.spot &&
                       (order.offering.zone.empty() || one.zone == order.offering.zone);
-    if (one.state == "stopped" && same && !claimed_.contains(one.id)) out.push_back(one);
+    const bool fits = order.of_head ? of_head : same && !of_head;  // a worker's machine lacks the head's role
+    if (one.state == "stopped" && fits && !claimed_.contains(one.id)) out.push_back(one);
   }
   // One that was meant for this node already, by a head that died meanwhile.
   std::ranges::stable_partition(out, [&](const Instance& one) { return node_of(one) == order.node; });

@@ -22,12 +22,12 @@ class Ec2InstancesTest : public aws::FakeAwsFixture {
   }
 
   // As a head that has just started.
-  void fresh() {
+  void fresh(bool on_head = true) {
     Ec2InstancesSettings of;
     of.env = settings.env;
     of.around = around;
     of.head_key = "ssh-ed25519 AAAA rubato-lab";
-    of.own = Machine();
+    if (on_head) of.own = Machine();
     of.poll_min = of.poll_max = 50ms;
     of.known_timeout = 5s;
     instances = std::make_unique<Ec2Instances>(world, std::move(of), Log());
@@ -174,6 +174,18 @@ TEST_F(Ec2InstancesTest, AStoppedMachineIsStartedForTheNextNodeOfItsKind) {
   }
   EXPECT_EQ(started, id);
   EXPECT_EQ(get(instances->find(NodeId{last}))->id, id);
+}
+
+TEST_F(Ec2InstancesTest, AStoppedWorkerNeverBecomesTheHead) {
+  const std::string worker = get(instances->create(order("worker-1"))).id;
+  remove("worker-1");
+  fresh(false);  // as `up` on a person's machine
+  NodeOrder head = order("head");
+  head.of_head = true;
+  const std::string id = get(instances->create(head)).id;
+  EXPECT_NE(id, worker);
+  head.launch_hash = "of another file";
+  EXPECT_EQ(get(instances->create(head)).id, id);
 }
 
 TEST_F(Ec2InstancesTest, WithoutTheCacheMachinesEnd) {
