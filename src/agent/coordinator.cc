@@ -138,13 +138,19 @@ void Coordinator::dispatch(const AgentId& id, const Message& message) {
     return;
   }
   if (const auto* ready = std::get_if<Ready>(&message)) {
-    machine_.ready(id, ready->generation, ready->port, now);
+    machine_.ready(id, ready->generation, ready->port, now, ready->workers);
   } else if (const auto* failed = std::get_if<Failed>(&message)) {
-    machine_.failed(id, failed->generation, failed->failures, now);
+    machine_.failed(id, failed->generation, failed->failures, now, failed->in_group);
   } else if (const auto* done = std::get_if<Succeeded>(&message)) {
     machine_.succeeded(id, done->generation, now);
   } else if (const auto* leave = std::get_if<Leave>(&message)) {
     machine_.leaving(id, leave->reason, now);
+  } else if (const auto* settled = std::get_if<Settled>(&message)) {
+    machine_.settled(id, settled->generation, now);
+  } else if (const auto* offer = std::get_if<Offer>(&message)) {
+    machine_.offered(id, offer->generation, now);
+  } else if (const auto* broken = std::get_if<Broken>(&message)) {
+    machine_.broken(id, broken->generation, broken->reason, now);
   }
   changed_.notify();
 }

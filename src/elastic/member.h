@@ -32,6 +32,7 @@ struct Terms {
   Duration join_timeout = 600s;
   Duration heartbeat = 3s;          // an agent that is silent for so long is lost
   Duration first_round_after = 0s;  // a new host first makes sure that no older one is left
+  int spares = 0;                   // agents beyond max_nodes whose workers are started, and wait
   bool needs_quorum = true;         // false when an outside authority (etcd) decides who may host
   bool operator==(const Terms&) const = default;
 };

@@ -122,7 +122,7 @@ void Rendezvous::admit(const MemberInfo& info, const Claim& claim, Instant now) 
     budget_ = RestartBudget(terms_.max_restarts, std::max(budget_.used(), claim.restarts_used));
   }
   const auto in_round = std::ranges::count_if(members_, [&](const auto& m) { return m.second.round == round_; });
-  if (phase_ == Phase::kRunning && in_round < terms_.max_nodes && !finishing_) {
+  if (phase_ == Phase::kRunning && in_round < terms_.max_nodes && !finishing_ && !settled_group()) {
     gather(fmt::format("an agent on {} joined", info.host), now);
   }
 }
@@ -153,14 +153,22 @@ void Rendezvous::heard(const AgentId& id, Instant proof, Instant now) {
   it->second.proof = std::max(it->second.proof, proof);
 }
 
-void Rendezvous::ready(const AgentId& id, Generation generation, uint16_t port, Instant now) {
+void Rendezvous::ready(const AgentId& id, Generation generation, uint16_t port, Instant now,
+                       const AgentWorkers& workers) {
   now_ = now;
   const auto it = members_.find(id);
   if (it == members_.end() || generation != generation_ || phase_ != Phase::kGathering) return;
   it->second.heard = now;
   it->second.ready_for = generation;
   it->second.master_port = port;
-  if (it->second.leaving) {
+  it->second.workers = workers;
+  finishing_ = finishing_ || workers.finished;
+  if (it->second.leaving && has_veteran(workers.slots)) {
+    // It stays until they have left: they are not lost.
+    for (const WorkerSlot& slot : workers.slots) {
+      if (std::ranges::find(departing_, slot.id) == departing_.end()) departing_.push_back(slot.id);
+    }
+  } else if (it->second.leaving) {
     const MemberInfo info = it->second.info;
     if (in_round(id)) lost_while_gathering_ = true;
     drop(id);
@@ -169,16 +177,28 @@ void Rendezvous::ready(const AgentId& id, Generation generation, uint16_t port, 
   try_form(now);
 }
 
-void Rendezvous::failed(const AgentId& id, Generation generation, const std::vector<Failure>& failures, Instant now) {
+void Rendezvous::failed(const AgentId& id, Generation generation, const std::vector<Failure>& failures, Instant now,
+                        bool in_group) {
   now_ = now;
   const auto it = members_.find(id);
-  if (it == members_.end() || phase_ == Phase::kEnded || generation != round_) return;
+  if (it == members_.end() || phase_ == Phase::kEnded) return;
   it->second.heard = now;
+  if (!in_group) {
+    failures_ = failures;
+    const Failure* first = root_cause(failures_);
+    if (charge(first ? describe(*first) : "a worker failed", now - running_since_, now)) update_prepared();
+    return;
+  }
+  if (generation != round_) return;
   const bool first = phase_ == Phase::kRunning && generation == generation_;
   if (first) failures_.clear();
   for (const Failure& failure : failures) {
     const bool known = std::ranges::any_of(failures_, [&](const Failure& f) { return f.rank == failure.rank; });
     if (!known && failures_.size() < kFailuresMax) failures_.push_back(failure);
+    if (known || first || !it->second.settled) continue;
+    // Where the others survive it, it is no consequence of theirs. Its agent may have answered with it: once more.
+    failure_pending_ = true;
+    it->second.ready_for.reset();
   }
   // The workers that were missing had failed.
   if (!first && std::exchange(unexplained_stop_, false)) failure_pending_ = true;
@@ -274,6 +294,7 @@ void Rendezvous::tick(Instant now) {
     // Half of the round or more is silent: they may be about to go on without us, so our workers stop first.
     gather("more than half of the agents are silent", now);
   }
+  update_prepared();
   // All of them first: a round must not form with one that is lost in the same breath.
   losing_several_ = true;
   const std::string silent = "silent for " + format_duration(terms_.heartbeat);
@@ -291,10 +312,12 @@ Instant Rendezvous::next_tick(Instant now) const {
     const Instant silent = fence > now ? fence : member.heard + terms_.heartbeat;
     next = std::min(next, member.disconnected ? *member.disconnected + kReconnectWindow : silent);
   }
+  if (phase_ == Phase::kRunning && plan_ && not_before_ > now) next = std::min(next, not_before_);
   if (phase_ == Phase::kGathering) {
     // Each instant that is still ahead may change what try_form() does.
-    for (const Instant at : {gathering_since_ + terms_.join_timeout, last_join_ + terms_.last_call, not_before_,
-                             host_fenced_, everybody_fenced_, gathering_since_ + terms_.first_round_after}) {
+    for (const Instant at :
+         {gathering_since_ + terms_.join_timeout, last_join_ + terms_.last_call, not_before_, break_until_,
+          host_fenced_, everybody_fenced_, gathering_since_ + terms_.first_round_after}) {
       if (at > now) next = std::min(next, at);
     }
   }

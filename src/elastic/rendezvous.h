@@ -12,6 +12,10 @@
 //     +----------------------------------------------------------+
 //        (2) g+1: a worker failed, an agent was lost, left, or joined while there was room
 //
+// Where workers can change in place, they live on through (2) and (1): their agents answer with them, and the next
+// generation is made of them (group_plan.h). An agent that joins is then no reason for (2): its workers are started
+// beside (`prepare`), and are the reason when they wait for a plan.
+//
 // A generation number is RUNNING at most once, and only after every agent of the older one has said that its workers
 // are gone, or was given up after it must have stopped them itself (fence_after). Whether a failure costs a restart is
 // decided at (1), when each agent has answered: if one was lost meanwhile, its loss was the cause and costs nothing.
@@ -62,8 +66,17 @@ class Rendezvous {
   // `proof`: when it last knew that this host heard it.
   void heard(const AgentId& id, Instant proof, Instant now);
   // Its workers are gone, or never were; `port` is free there for the master of this generation.
-  void ready(const AgentId& id, Generation generation, uint16_t port, Instant now);
-  void failed(const AgentId& id, Generation generation, const std::vector<Failure>& failures, Instant now);
+  // Or they can change in place, and are among `workers`.
+  void ready(const AgentId& id, Generation generation, uint16_t port, Instant now, const AgentWorkers& workers = {});
+  // `in_group` is false for workers that were in no plan yet.
+  void failed(const AgentId& id, Generation generation, const std::vector<Failure>& failures, Instant now,
+              bool in_group = true);
+  // Its workers of this generation train: they can change in place.
+  void settled(const AgentId& id, Generation generation, Instant now);
+  // Its workers that are in no plan wait for one.
+  void offered(const AgentId& id, Generation generation, Instant now);
+  // The group of that generation failed in a worker that lives.
+  void broken(const AgentId& id, Generation generation, const std::string& reason, Instant now);
   void succeeded(const AgentId& id, Generation generation, Instant now);
   void leaving(const AgentId& id, const std::string& reason, Instant now);
   // That agent, who need not be here, has seen a real host of this epoch. If it is of our last round, the group went on
@@ -128,6 +141,8 @@ class Rendezvous {
     bool leaving = false;
     bool veteran = false;  // it was in the group before this host was
     Assignment place;
+    AgentWorkers workers;  // of its last answer
+    bool settled = false;  // its workers in the plan can change in place
   };
 
   void gather(const std::string& reason, Instant now);
@@ -140,6 +155,16 @@ class Rendezvous {
   void resume(Member& member, const MemberInfo& info, const Claim& claim, Instant now);
   int alive() const;  // members that count for the quorum
   void form(Instant now);
+  void form_plan(const std::vector<const Member*>& agents, Intake taken);  // rendezvous_plan.cc, as all until charge()
+  bool any_veteran() const;                                                // a worker with the job's state lives
+  bool any_finished() const;                                               // some worker has ended well
+  std::string why_restart() const;  // workers live, but cannot be planned; empty: they can
+  bool settled_group() const;       // the running group can change in place
+  void restart_instead(const std::string& reason);
+  Intake intake() const;
+  void update_prepared();                                               // agents hear of it when they may start workers
+  bool prepares(const AgentId& id) const;                               // and this one may
+  bool charge(const std::string& cause, Duration uptime, Instant now);  // false: the job has ended
   void end(bool succeeded, const std::string& reason);
   void end_if_all_done();
   void drop(const AgentId& id);  // it left, or is known to be dead
@@ -152,7 +177,7 @@ class Rendezvous {
   std::vector<Successor> successors() const;
   std::vector<Successor> worth_asking_after() const;  // agents of the last round that are no successors
   bool spans_machines() const;
-  std::vector<const Member*> candidates() const;  // in rank order, leaving ones left out
+  std::vector<const Member*> candidates(int spares = 0) const;  // in rank order, leaving ones left out
   void note(Note::Kind kind, const std::string& reason, const MemberInfo* member = nullptr);
 
   Terms terms_;
@@ -190,6 +215,13 @@ class Rendezvous {
   std::vector<Failure> failures_;    // of the last failed generation
   std::vector<std::string> causes_;  // what each restart was spent on, the last few
 
+  std::optional<GroupPlan> plan_;       // of the last round, if this host formed it and its workers are planned
+  std::vector<std::string> departing_;  // workers of agents that leave in peace
+  bool restart_ = false;                // this gathering is not in place
+  bool preparing_ = false;              // as agents were told
+  int breaks_ = 0;                      // of groups, in a row, without a death
+  Instant break_until_{};
+
   std::string master_addr_;
   uint16_t master_port_ = 0;
   bool succeeded_ = false;
@@ -205,5 +237,7 @@ inline constexpr Duration kReconnectWindow = 200ms;
 inline constexpr size_t kMembersMax = 20'000;
 inline constexpr size_t kFailuresMax = 64;
 inline constexpr size_t kSuccessorsMax = 8;
+// A group that breaks again and again though nobody dies is formed again after a pause that grows, then restarted.
+inline constexpr int kBreaksMax = 8;
 
 }  // namespace rubato::elastic

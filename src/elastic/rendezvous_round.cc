@@ -20,6 +20,10 @@ void Rendezvous::gather(const std::string& reason, Instant now) {
   not_before_ = now;
   lost_while_gathering_ = false;
   unexplained_stop_ = false;
+  restart_ = false;
+  departing_.clear();
+  break_until_ = now;
+  preparing_ = false;
   reason_ = reason;
   note(Note::Kind::kGathering, reason);
 }
@@ -78,7 +82,14 @@ void Rendezvous::try_form(Instant now) {
   if (phase_ != Phase::kGathering || members_.empty()) return;
   const std::string waiting = unanswered(now);
   if (!waiting.empty()) return;
-  if (!settle_failure(now) || now < not_before_) return;
+  const std::string cannot = why_restart();
+  if (!cannot.empty()) return restart_instead(cannot);
+  if (any_finished() && !any_veteran() && !lost_while_gathering_ && !failure_pending_) {
+    return end(true, "all workers ended well");
+  }
+  // Who lives does not wait for a replacement to be started.
+  if (!settle_failure(now) || (now < not_before_ && !any_veteran()) || now < break_until_) return;
+  update_prepared();
   const std::string why = obstacle(now);
   if (why.empty()) {
     form(now);
@@ -105,8 +116,11 @@ bool Rendezvous::settle_failure(Instant now) {
   if (!std::exchange(failure_pending_, false)) return true;
   if (lost_while_gathering_) return true;
   const Failure* root = root_cause(failures_);
-  const std::string cause = root ? describe(*root) : "a worker failed";
-  const std::optional<Duration> delay = budget_.charge(last_uptime_);
+  return charge(root ? describe(*root) : "a worker failed", last_uptime_, now);
+}
+
+bool Rendezvous::charge(const std::string& cause, Duration uptime, Instant now) {
+  const std::optional<Duration> delay = budget_.charge(uptime);
   if (!delay) {
     std::string words =
         terms_.max_restarts == 0 ? cause : count(static_cast<size_t>(budget_.used()), "restart") + " used up: ";
@@ -120,7 +134,9 @@ bool Rendezvous::settle_failure(Instant now) {
   causes_.push_back(cause);
   if (causes_.size() > 8) causes_.erase(causes_.begin());
   not_before_ = now + *delay;
-  if (*delay > 0ns) reason_ = fmt::format("crashes in a row: starting again in {}", format_duration(*delay));
+  if (*delay > 0ns && phase_ == Phase::kGathering) {
+    reason_ = fmt::format("crashes in a row: starting again in {}", format_duration(*delay));
+  }
   ++details_;
   return true;
 }
@@ -132,7 +148,10 @@ std::string Rendezvous::obstacle(Instant now) const {
         "minority)",
         alive(), round_size_ - dead_count());
   }
-  const int there = static_cast<int>(candidates().size());
+  const Intake taken = intake();
+  const int there = static_cast<int>(std::ranges::count_if(candidates(), [&](const Member* member) {
+    return taken == Intake::kAll || !plannable(member->workers.slots, taken).empty();
+  }));
   if (there < terms_.min_nodes) {
     return fmt::format("waiting for {} ({} of at least {} here)",
                        count(static_cast<size_t>(terms_.min_nodes - there), "more agent"), there, terms_.min_nodes);
@@ -189,19 +208,28 @@ bool Rendezvous::quorum_holds() const {
   return quorum.holds(alive());
 }
 
-std::vector<const Rendezvous::Member*> Rendezvous::candidates() const {
+std::vector<const Rendezvous::Member*> Rendezvous::candidates(int spares) const {
   std::vector<const Member*> order;
   for (const auto& [id, member] : members_) {
     if (!member.leaving) order.push_back(&member);
   }
   std::ranges::sort(order, {}, [](const Member* m) { return std::pair(m->info.node_rank.value_or(0), m->seniority); });
-  if (order.size() > static_cast<size_t>(terms_.max_nodes)) order.resize(static_cast<size_t>(terms_.max_nodes));
+  const size_t most = static_cast<size_t>(terms_.max_nodes) + static_cast<size_t>(spares);
+  if (order.size() > most) order.resize(most);
   return order;
 }
 
 void Rendezvous::form(Instant now) {
+  std::vector<const Member*> agents = candidates();
+  const Intake taken = intake();
+  const bool lives_on = taken != Intake::kAll;
+  if (lives_on) std::erase_if(agents, [&](const Member* m) { return plannable(m->workers.slots, taken).empty(); });
+  form_plan(agents, taken);
   std::vector<MemberInfo> round;
-  for (const Member* member : candidates()) round.push_back(member->info);
+  for (const Member* member : agents) {
+    round.push_back(member->info);
+    if (plan_) round.back().nproc = static_cast<int>(plannable(member->workers.slots, taken).size());
+  }
   const std::vector<Assignment> places = assign_ranks(round);
   round_ = generation_;
   round_size_ = static_cast<int>(round.size());
@@ -209,12 +237,13 @@ void Rendezvous::form(Instant now) {
   dead_ = {};
   missing_.clear();
   failures_.clear();
-  finishing_ = false;
+  finishing_ = lives_on && any_finished();
   round_ids_.clear();
   for (size_t i = 0; i < round.size(); ++i) {
     Member& member = members_.at(round[i].id);
     member.round = round_;
     member.place = places[i];
+    member.settled = lives_on;  // they have declared that they can
     round_ids_.insert(round[i].id);
   }
   master_addr_ = reachable_address(round.front(), round);
@@ -223,6 +252,7 @@ void Rendezvous::form(Instant now) {
   running_since_ = now;
   reason_ = count(round.size(), "agent") + ", " + count(static_cast<size_t>(places.front().world_size), "worker");
   ++revision_;
+  update_prepared();
   note(Note::Kind::kRunning, reason_);
 }
 
@@ -322,6 +352,8 @@ View Rendezvous::common_view() const {
   view.missing = worth_asking_after();
   view.master_addr = master_addr_;
   view.master_port = master_port_;
+  view.restart = phase_ == Phase::kGathering && restart_;
+  if (phase_ == Phase::kRunning) view.plan = plan_;
   if (phase_ == Phase::kEnded) {
     view.succeeded = succeeded_;
     if (!succeeded_) view.failures = failures_;
@@ -337,6 +369,7 @@ void Rendezvous::personalise(View& view, const AgentId& id) const {
   if (it != members_.end() && phase_ == Phase::kRunning && it->second.round == round_) {
     view.assignment = it->second.place;
   }
+  view.prepare = prepares(id);
 }
 
 }  // namespace rubato::elastic

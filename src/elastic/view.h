@@ -6,13 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "elastic/group_plan.h"
 #include "elastic/member.h"
 #include "elastic/restart.h"
 
 namespace rubato::elastic {
 
 enum class Phase {
-  kGathering,  // no worker may run; who has none says "ready" for this generation
+  kGathering,  // who has no worker, or such as can change in place, says "ready" for this generation
   kRunning,    // the round is fixed; its members run workers
   kEnded,      // the job is over, well or badly
 };
@@ -73,6 +74,11 @@ struct View {
   std::optional<Assignment> assignment;  // kRunning: its place; none: the group is full, it is a spare
   std::string master_addr;
   uint16_t master_port = 0;
+
+  // Workers that live on from one generation to the next: docs/fault-tolerance.md, "Changing in place".
+  std::optional<GroupPlan> plan;  // kRunning: who is in the group; none: its workers cannot change in place
+  bool restart = false;           // kGathering: all workers stop, whatever they can do
+  bool prepare = false;           // start the workers of slots that are not in the plan; they wait until they are
 
   AgentId host;  // the agent that sends this
   bool host_in_round = false;

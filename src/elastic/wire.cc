@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
+
 #include "elastic/rendezvous.h"
 #include "elastic/wire_json.h"
 
@@ -20,6 +23,7 @@ json terms_json(const Terms& t) {
           {"join_us", to_micros(t.join_timeout)},
           {"heartbeat_us", to_micros(t.heartbeat)},
           {"first_round_us", to_micros(t.first_round_after)},
+          {"spares", t.spares},
           {"quorum", t.needs_quorum}};
 }
 
@@ -33,6 +37,7 @@ Terms read_terms(const json& j) {
   t.heartbeat = from_micros(number<int64_t>(j, "heartbeat_us"));
   t.first_round_after = from_micros(number<int64_t>(j, "first_round_us"));
   t.needs_quorum = j.at("quorum").get<bool>();
+  t.spares = number<int>(j, "spares");
   return t;
 }
 
@@ -114,6 +119,79 @@ Claim read_claim(const json& j) {
   return c;
 }
 
+// Letters, digits, '-': it becomes part of a file's name.
+std::string read_worker_id(const json& value) {
+  constexpr size_t kBytesMax = 64;
+  const auto id = value.get<std::string>();
+  const bool plain =
+      std::ranges::all_of(id, [](unsigned char c) { return c == '-' || (c < 128 && std::isalnum(c) != 0); });
+  if (id.empty() || id.size() > kBytesMax || !plain) not_ours("a worker's name that cannot be one");
+  return id;
+}
+
+json slots_json(const std::vector<WorkerSlot>& slots) {
+  json list = json::array();
+  for (const WorkerSlot& slot : slots) list.push_back({slot.id, slot.local_rank, static_cast<int>(slot.stage)});
+  return list;
+}
+
+std::vector<WorkerSlot> read_slots(const json& message) {
+  std::vector<WorkerSlot> slots;
+  for (const json& entry : list_at(message, "slots", kPlanWorkersMax)) {
+    if (!entry.is_array() || entry.size() != 3) not_ours("a worker's slot of the wrong length");
+    const int stage = number<int>(entry, size_t{2});
+    if (stage < 0 || stage > static_cast<int>(WorkerStage::kVeteran)) not_ours("a worker at an unknown stage");
+    slots.push_back({read_worker_id(entry[0]), number<int>(entry, size_t{1}), static_cast<WorkerStage>(stage)});
+  }
+  return slots;
+}
+
+json store_json(const MeetingPlace& store) {
+  return {{"host", store.host}, {"port", store.port}, {"token", store.token}};
+}
+
+MeetingPlace read_store(const json& j) {
+  return {cut_text(j, "host"), number<uint16_t>(j, "port"), cut_text(j, "token")};
+}
+
+json plan_json(const GroupPlan& plan) {
+  json members = json::array();
+  for (const PlannedWorker& one : plan.members) members.push_back({one.id, one.local_rank, one.node});
+  return {{"members", std::move(members)}, {"departing", plan.departing}, {"store", store_json(plan.store)}};
+}
+
+GroupPlan read_plan(const json& j) {
+  GroupPlan plan;
+  for (const json& entry : list_at(j, "members", kPlanWorkersMax)) {
+    if (!entry.is_array() || entry.size() != 3) not_ours("a planned worker of the wrong length");
+    plan.members.push_back({read_worker_id(entry[0]), number<int>(entry, size_t{1}), number<int>(entry, size_t{2})});
+  }
+  for (const json& entry : list_at(j, "departing", kPlanWorkersMax)) plan.departing.push_back(read_worker_id(entry));
+  plan.store = read_store(j.at("store"));
+  return plan;
+}
+
+json ready_json(const Ready& m) {
+  const AgentWorkers& workers = m.workers;
+  json j = {{"type", "ready"},
+            {"generation", m.generation},
+            {"port", m.port},
+            {"stopped", workers.stopped},
+            {"finished", workers.finished}};
+  j["slots"] = slots_json(workers.slots);
+  j["store"] = store_json(workers.store);
+  return j;
+}
+
+Ready read_ready(const json& j) {
+  Ready ready{number<uint64_t>(j, "generation"), number<uint16_t>(j, "port"), {}};
+  ready.workers.slots = read_slots(j);
+  ready.workers.store = read_store(j.at("store"));
+  ready.workers.stopped = j.at("stopped").get<bool>();
+  ready.workers.finished = j.at("finished").get<bool>();
+  return ready;
+}
+
 json view_json(const View& v, Instant now) {
   json j = {{"type", "view"},           {"legacy", legacy_json(v.legacy)},  {"phase", static_cast<int>(v.phase)},
             {"reason", v.reason},       {"provisional", v.provisional},     {"in_round", v.in_round},
@@ -123,6 +201,9 @@ json view_json(const View& v, Instant now) {
   j["missing"] = successors_json(v.missing);
   j["failures"] = failures_json(v.failures, now);
   if (v.assignment) j["assignment"] = assignment_json(*v.assignment);
+  if (v.plan) j["plan"] = plan_json(*v.plan);
+  j["restart"] = v.restart;
+  j["prepare"] = v.prepare;
   return j;
 }
 
@@ -143,6 +224,9 @@ View read_view(const json& j, Instant now) {
   v.missing = read_successors(j.at("missing"));
   v.failures = read_failures(j.at("failures"), now);
   if (j.contains("assignment")) v.assignment = read_assignment(j.at("assignment"));
+  if (j.contains("plan")) v.plan = read_plan(j.at("plan"));
+  v.restart = j.at("restart").get<bool>();
+  v.prepare = j.at("prepare").get<bool>();
   return v;
 }
 
@@ -155,9 +239,17 @@ struct Encoder {
             {"member", member_json(m.member)},
             {"claim", claim_json(m.claim)}};
   }
-  json operator()(const Ready& m) const { return {{"type", "ready"}, {"generation", m.generation}, {"port", m.port}}; }
+  json operator()(const Ready& m) const { return ready_json(m); }
   json operator()(const Failed& m) const {
-    return {{"type", "failed"}, {"generation", m.generation}, {"failures", failures_json(m.failures, now)}};
+    return {{"type", "failed"},
+            {"generation", m.generation},
+            {"failures", failures_json(m.failures, now)},
+            {"in_group", m.in_group}};
+  }
+  json operator()(const Settled& m) const { return {{"type", "settled"}, {"generation", m.generation}}; }
+  json operator()(const Offer& m) const { return {{"type", "offer"}, {"generation", m.generation}}; }
+  json operator()(const Broken& m) const {
+    return {{"type", "broken"}, {"generation", m.generation}, {"reason", m.reason}};
   }
   json operator()(const Succeeded& m) const { return {{"type", "succeeded"}, {"generation", m.generation}}; }
   json operator()(const Leave& m) const { return {{"type", "leave"}, {"reason", m.reason}}; }
@@ -184,8 +276,14 @@ Message read_message(const json& j, Instant now) {
     }
     return Join{cut_text(j, "run_id"), read_member(j.at("member")), read_claim(j.at("claim"))};
   }
-  if (type == "ready") return Ready{number<uint64_t>(j, "generation"), number<uint16_t>(j, "port")};
-  if (type == "failed") return Failed{number<uint64_t>(j, "generation"), read_failures(j.at("failures"), now)};
+  if (type == "ready") return read_ready(j);
+  if (type == "failed") {
+    const bool in_group = j.at("in_group").get<bool>();
+    return Failed{number<uint64_t>(j, "generation"), read_failures(j.at("failures"), now), in_group};
+  }
+  if (type == "settled") return Settled{number<uint64_t>(j, "generation")};
+  if (type == "offer") return Offer{number<uint64_t>(j, "generation")};
+  if (type == "broken") return Broken{number<uint64_t>(j, "generation"), cut_text(j, "reason")};
   if (type == "succeeded") return Succeeded{number<uint64_t>(j, "generation")};
   if (type == "leave") return Leave{cut_text(j, "reason")};
   if (type == "beat") {

@@ -19,10 +19,25 @@ struct Join {
 struct Ready {
   Generation generation = 0;
   uint16_t port = 0;
+  AgentWorkers workers;
 };
 struct Failed {
   Generation generation = 0;
   std::vector<Failure> failures;
+  bool in_group = true;  // false: they were in no plan yet, so the group goes on as it is
+};
+// Its workers of this generation train in their group, so they can change in place.
+struct Settled {
+  Generation generation = 0;
+};
+// Its workers that are not in the plan of this generation wait for one.
+struct Offer {
+  Generation generation = 0;
+};
+// The group of this generation failed in a worker that lives, or cannot be formed.
+struct Broken {
+  Generation generation = 0;
+  std::string reason;
 };
 struct Succeeded {
   Generation generation = 0;
@@ -62,7 +77,8 @@ struct Moved {
   AgentId from;  // who says so: another agent at the same port proves that the one before is dead
 };
 
-using Message = std::variant<Join, Ready, Failed, Succeeded, Leave, Beat, View, Refused, Moved, Where>;
+using Message =
+    std::variant<Join, Ready, Failed, Succeeded, Leave, Beat, View, Refused, Moved, Where, Settled, Offer, Broken>;
 
 // `now` is the sender's, or the receiver's, clock.
 std::string encode(const Message& message, Instant now);
@@ -71,6 +87,6 @@ Message decode(std::string_view text, Instant now);
 
 // Bound on the size of a frame; the largest message is a view with failures.
 inline constexpr size_t kMessageMax = 8 << 20;
-inline constexpr int kProtocol = 1;
+inline constexpr int kProtocol = 2;
 
 }  // namespace rubato::elastic

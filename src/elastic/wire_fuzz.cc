@@ -30,12 +30,13 @@ std::vector<std::string> templates() {
   view.successors.resize(1);
   view.failures.resize(1);
   view.legacy.causes = {""};
+  view.plan = GroupPlan{{{"a-1", 0, 0}}, {"b-1"}, {}};
   Failed failed;
   failed.failures.resize(2);
   Join join;
   join.member.node_rank = 0;
-  const std::vector<Message> messages{join,   Ready{}, failed,    Succeeded{}, Leave{},
-                                      Beat{}, view,    Refused{}, Moved{},     Where{}};
+  const std::vector<Message> messages{join,      Ready{}, failed,  Succeeded{}, Leave{}, Beat{},  view,
+                                      Refused{}, Moved{}, Where{}, Settled{},   Offer{}, Broken{}};
   std::vector<std::string> texts;
   for (const Message& message : messages) texts.push_back(encode(message, kNow));
   return texts;

@@ -94,14 +94,25 @@ View some_view() {
   successor.in_round = true;
   view.successors = {successor};
   view.missing = {successor, successor};
+  view.plan = GroupPlan{{{"a-1", 0, 0}, {"b-2", 1, 1}}, {"c-3"}, {"10.0.0.1", 4711, "a token"}};
+  view.restart = view.prepare = true;
+  view.legacy.terms.spares = 2;
   view.succeeded = true;
   view.failures = {some_failure(3), some_failure(4)};
   return view;
 }
 
+Ready some_ready() {
+  Ready ready{9, 29501};
+  ready.workers.slots = {{"0123abcd-1", 0, WorkerStage::kVeteran}, {"0123abcd-7", 1, WorkerStage::kFresh}};
+  ready.workers.store = {"", 4711, "a token"};
+  ready.workers.stopped = ready.workers.finished = true;
+  return ready;
+}
+
 std::vector<Message> one_of_each() {
   return {Join{"run", some_member(), some_claim()},
-          Ready{9, 29501},
+          some_ready(),
           Failed{8, {some_failure()}},
           Succeeded{8},
           Leave{"SIGTERM"},
@@ -109,7 +120,10 @@ std::vector<Message> one_of_each() {
           some_view(),
           Refused{"no room"},
           Moved{"node2", 4000, 4, 3},
-          Where{4, 3, true, 2, AgentId{"w"}}};
+          Where{4, 3, true, 2, AgentId{"w"}},
+          Settled{8},
+          Offer{8},
+          Broken{8, "a peer was lost"}};
 }
 
 template <class T>
@@ -209,6 +223,9 @@ TEST(Wire, AViewKeepsEveryField) {
   EXPECT_EQ(back.master_port, sent.master_port);
   EXPECT_EQ(back.host, sent.host);
   EXPECT_TRUE(back.host_in_round);
+  EXPECT_EQ(back.plan, sent.plan);
+  EXPECT_TRUE(back.restart);
+  EXPECT_TRUE(back.prepare);
   EXPECT_TRUE(back.succeeded);
   ASSERT_EQ(back.missing.size(), 2u);
   EXPECT_EQ(back.missing[1].id.value, "s");
@@ -222,15 +239,30 @@ TEST(Wire, AViewKeepsEveryField) {
   expect_same(back.failures[1], sent.failures[1]);
 }
 
+TEST(Wire, AWorkersNameMustFitIntoAFilesName) {
+  for (const char* name : {"", "../a", "a b", "a\n"}) {
+    Ready ready = some_ready();
+    ready.workers.slots[0].id = name;
+    EXPECT_FALSE(is_message(encode(ready, kNow))) << name;
+  }
+}
+
 TEST(Wire, ASparesViewHasNoPlace) {
   View view = some_view();
   view.assignment.reset();
+  view.plan.reset();
   EXPECT_EQ(round_trip(view).assignment, std::nullopt);
+  EXPECT_EQ(round_trip(view).plan, std::nullopt);
 }
 
 TEST(Wire, SmallMessagesKeepTheirFields) {
   EXPECT_EQ(round_trip(Ready{9, 29501}).generation, 9u);
   EXPECT_EQ(round_trip(Ready{9, 29501}).port, 29501);
+  EXPECT_EQ(round_trip(some_ready()).workers, some_ready().workers);
+  EXPECT_EQ(round_trip(Settled{8}).generation, 8u);
+  EXPECT_EQ(round_trip(Offer{8}).generation, 8u);
+  EXPECT_EQ(round_trip(Broken{8, "why"}).reason, "why");
+  EXPECT_FALSE(round_trip(Failed{8, {}, false}).in_group);
   EXPECT_EQ(round_trip(Succeeded{8}).generation, 8u);
   EXPECT_EQ(round_trip(Leave{"SIGTERM"}).reason, "SIGTERM");
   EXPECT_EQ(round_trip(Refused{"no"}).reason, "no");
@@ -281,7 +313,7 @@ TEST(Wire, AMessageWithoutOneOfItsFieldsIsRefused) {
   for (const Message& message : one_of_each()) {
     const json whole = json::parse(encode(message, kNow));
     for (const auto& [name, value] : whole.items()) {
-      if (name == "assignment") continue;  // may be absent
+      if (name == "assignment" || name == "plan") continue;  // may be absent
       json part = whole;
       part.erase(name);
       EXPECT_FALSE(is_message(part.dump())) << whole["type"] << " without " << name;
