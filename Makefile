@@ -60,6 +60,7 @@ bench: build
 	$(packages) test
 	$(call compile,release,bench_head_scale bench_churn bench_scale bench_allocate bench_sign)
 	@bench/run.py
+	@bench/rescale.py
 	@bench/cluster.py
 	@bench/ssh.py
 	@bench/scale.py
