@@ -41,6 +41,7 @@ Terms make_terms(const LaunchSpec& spec) {
   terms.last_call = spec.last_call;
   terms.join_timeout = spec.join_timeout;
   terms.heartbeat = spec.heartbeat;
+  terms.spares = spec.spares;
   return terms;
 }
 
@@ -101,6 +102,14 @@ Task<Outcome> launch(LaunchContext context) {
   co_return co_await launcher.run();
 }
 
+WorkerGroup::Setup Launcher::own_setup(WorkerGroup::Setup setup) {
+  setup.own_variables = [this](const WorkerPlace& place) {
+    return place.worker_id.empty() ? Environment{} : in_place_->variables(place.worker_id);
+  };
+  setup.survives = [this] { return survives(); };
+  return setup;
+}
+
 Launcher::Launcher(LaunchContext& context, AgentId self)
     : world_(context.world),
       spec_(completed(context.spec)),
@@ -114,10 +123,11 @@ Launcher::Launcher(LaunchContext& context, AgentId self)
       finder_(make_finder(context, spec_, self_, events_)),
       inbox_(world_.clock.loop()),
       timer_file_(timer_path(context)),
-      workers_(world_, spec_, make_setup(context, spec_, log_folder_, timer_file_, outlets_), events_,
+      workers_(world_, spec_, own_setup(make_setup(context, spec_, log_folder_, timer_file_, outlets_)), events_,
                [this] { inbox_.push(WorkersChanged{}); }),
       membership_(world_, spec_, self_, *finder_, events_,
                   [this](Membership::Update update) { inbox_.push(std::move(update)); }),
+      peace_(world_.clock.loop(), [this] { inbox_.push(PeaceOver{}); }),
       scope_(world_.clock.loop()) {}
 
 Task<Outcome> Launcher::run() {
@@ -134,6 +144,7 @@ Task<Outcome> Launcher::run() {
     on_notice(*notice);
     co_return co_await finish();
   }
+  open_in_place();
   prewarm();
   start_file_timer();
   if (!spec_.notice_file.empty()) scope_.spawn(watch_notice());
@@ -229,6 +240,7 @@ void Launcher::handle(const Happening& happening) {
   if (const auto* update = std::get_if<Membership::Update>(&happening)) on_update(*update);
   if (const auto* signal = std::get_if<Signal>(&happening)) on_signal(signal->number);
   if (const auto* notice = std::get_if<Notice>(&happening)) on_notice(*notice);
+  if (std::holds_alternative<PeaceOver>(happening) && !workers_.retired()) workers_.stop(signal_, grace());
 }
 
 void Launcher::on_update(const Membership::Update& update) {
@@ -260,6 +272,21 @@ void Launcher::on_view(const View& view) {
   if (signal_ != 0) membership_.say(Leave{leave_reason_});
 }
 
+// "rank 3", "ranks 2-3", and after changes in place perhaps "ranks 0, 2".
+std::string Launcher::describe_ranks(const View& view) const {
+  std::vector<int> ranks;
+  if (in_place_ && view.plan) {
+    ranks = in_place_->ranks(*view.plan);
+  } else {
+    for (int i = 0; i < spec_.nproc; ++i) ranks.push_back(view.assignment->first_rank + i);
+  }
+  if (ranks.empty()) return "no ranks";
+  if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
+  const bool dense = ranks.back() - ranks.front() == static_cast<int>(ranks.size()) - 1;
+  if (dense) return fmt::format("ranks {}-{}", ranks.front(), ranks.back());
+  return fmt::format("ranks {}", fmt::join(ranks, ", "));
+}
+
 void Launcher::announce(const View& view) {
   const Legacy& legacy = view.legacy;
   switch (view.phase) {
@@ -268,6 +295,11 @@ void Launcher::announce(const View& view) {
       if (!view.reason.empty() && signal_ == 0 && (spec_.max_nodes > 1 || legacy.generation > 1)) say(view.reason);
       break;
     case Phase::kRunning:
+      if (!view.assignment && view.prepare) {
+        say(fmt::format("generation {}: {}; the workers of this agent join when they are ready", legacy.generation,
+                        view.reason));
+        break;
+      }
       if (!view.assignment) {
         say(fmt::format("the group is full ({} agents): this one waits as a spare", legacy.terms.max_nodes));
         break;
@@ -278,12 +310,10 @@ void Launcher::announce(const View& view) {
                                 {"group_rank", view.assignment->group_rank},
                                 {"master_addr", view.master_addr},
                                 {"master_port", view.master_port},
+                                {"in_place", in_place_ && in_place_->any_planned_alive(workers_)},
                                 {"restarts", legacy.restarts_used}});
       if (spec_.max_nodes > 1 || legacy.generation > 1) {
-        const int first = view.assignment->first_rank;
-        const std::string ranks = spec_.nproc == 1 ? fmt::format("rank {}", first)
-                                                   : fmt::format("ranks {}-{}", first, first + spec_.nproc - 1);
-        say(fmt::format("generation {}: {}; this agent has {}", legacy.generation, view.reason, ranks));
+        say(fmt::format("generation {}: {}; this agent has {}", legacy.generation, view.reason, describe_ranks(view)));
       }
       break;
     case Phase::kEnded:
@@ -336,7 +366,11 @@ void Launcher::leave(int signal, const std::string& why, Duration time) {
     leave_reason_ = why;
     membership_.say(Leave{why});
   }
-  workers_.stop(signal, time);
+  if (leaves_in_peace()) {
+    wait_for_peace();
+  } else {
+    workers_.stop(signal, time);
+  }
 }
 
 // An agent that leaves has its own time, whatever the group does meanwhile.
@@ -345,9 +379,9 @@ Duration Launcher::grace() const {
 }
 
 void Launcher::follow() {
-  if (workers_.state() == WorkerGroup::State::kFailed || workers_.state() == WorkerGroup::State::kSucceeded) {
-    report_workers();
-  }
+  using State = WorkerGroup::State;
+  const bool ended = workers_.state() == State::kFailed || workers_.state() == State::kSucceeded;
+  if (ended && !(in_place_ && in_place_->published() == workers_.generation())) report_workers();
   membership_.set_workers(workers_.generation(), workers_.state() == WorkerGroup::State::kRunning,
                           workers_.state() == WorkerGroup::State::kSucceeded);
   if (!view_ || failure_) return;
@@ -365,20 +399,30 @@ void Launcher::follow() {
 }
 
 void Launcher::follow_gathering() {
-  if (workers_.alive()) {
-    workers_.stop(SIGTERM, grace());
+  if (in_place_) in_place_->read_reports();
+  if (workers_.alive() && !keeps_workers()) {
+    stop_unkept();
     return;
   }
+  if (in_place_) follow_gathering_in_place();
+  if (failure_) return;
   if (!port_ && signal_ == 0) {
     const bool fixed = spec_.master_port != 0 && (spec_.standalone || spec_.node_rank.value_or(0) == 0);
     port_ = world_.network.lease_port(fixed ? static_cast<uint16_t>(spec_.master_port) : uint16_t{0});
   }
-  const Ready ready{view_->legacy.generation, port_ ? port_->port() : uint16_t{0}};
+  Ready ready{view_->legacy.generation, port_ ? port_->port() : uint16_t{0}, {}};
+  if (in_place_) ready.workers = in_place_->describe(workers_);
   membership_.say(ready);
 }
 
 void Launcher::follow_running() {
   const Generation generation = view_->legacy.generation;
+  if (in_place_ && view_->plan) {
+    follow_running_in_place();
+    return;
+  }
+  // The others change in place, this agent does not: they restart with it.
+  if (view_->prepare) membership_.say(Offer{generation});
   if (workers_.generation() == generation && workers_.state() != WorkerGroup::State::kIdle) {
     report_workers();
     return;
@@ -393,10 +437,7 @@ void Launcher::follow_running() {
 void Launcher::start_workers() {
   port_.reset();
   View place = *view_;
-  if (spec_.backend == Backend::kStatic) {
-    place.master_addr = spec_.master_addr;
-    if (spec_.master_port != 0) place.master_port = static_cast<uint16_t>(spec_.master_port);
-  }
+  use_static_master(place);
   if (timer_) timer_->clear();
   try {
     workers_.start(place);
@@ -404,6 +445,12 @@ void Launcher::start_workers() {
     failure_ = error;
     membership_.say(Leave{error.message});
   }
+}
+
+void Launcher::use_static_master(View& place) const {
+  if (spec_.backend != Backend::kStatic) return;
+  place.master_addr = spec_.master_addr;
+  if (spec_.master_port != 0) place.master_port = static_cast<uint16_t>(spec_.master_port);
 }
 
 // Repeated with every view: a new host may not have heard it.
@@ -424,7 +471,7 @@ bool Launcher::over() const {
 Task<Outcome> Launcher::finish() {
   const Outcome result = outcome();
   if (signal_ != 0 && view_ && view_->phase == Phase::kGathering) {
-    const Ready gone{view_->legacy.generation, 0};
+    const Ready gone{view_->legacy.generation, 0, {}};
     membership_.say(gone);
   }
   const bool ended = view_ && view_->phase == Phase::kEnded;

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "agent/file_timer.h"
+#include "agent/in_place.h"
 #include "agent/membership.h"
 #include "agent/notice.h"
 #include "agent/report.h"
@@ -30,7 +31,8 @@ struct LaunchContext {
   Channel<int>* signals = nullptr;  // SIGTERM and its like, as they come
   // What its console and its files are written through; null: they make nobody wait. Both outlive the agent.
   Outlets* outlets = nullptr;
-  TimerHost* timers = nullptr;  // null: no watchdog can be had
+  TimerHost* timers = nullptr;      // null: no watchdog can be had
+  InPlaceHost* in_place = nullptr;  // null: workers are restarted when their group changes. Outlives the agent
 };
 
 // Runs one agent to its end. Throws Error for what a person must mend.
@@ -46,7 +48,8 @@ class Launcher {
   struct Signal {
     int number;
   };
-  using Happening = std::variant<Membership::Update, WorkersChanged, Signal, Notice>;
+  struct PeaceOver {};  // this agent leaves, and no plan without its workers has come
+  using Happening = std::variant<Membership::Update, WorkersChanged, Signal, Notice, PeaceOver>;
 
   Task<void> read_signals();
   Task<void> watch_notice();
@@ -64,8 +67,30 @@ class Launcher {
   void follow_gathering();
   void follow_running();
   void start_workers();
+  void use_static_master(elastic::View& place) const;
   void report_workers();
+
+  WorkerGroup::Setup own_setup(WorkerGroup::Setup setup);
+
+  // launcher_in_place.cc
+  bool survives();
+  void open_in_place();
+  bool keeps_workers() const;
+  void stop_unkept();
+  void renew_ended(Generation generation);
+  void report_unplanned(const std::vector<elastic::Failure>& failures);
+  void follow_gathering_in_place();
+  void follow_running_in_place();
+  bool adopt_plan(const elastic::GroupPlan& plan);
+  void report_members(const elastic::GroupPlan& plan, Generation generation);
+  void prepare_workers();
+  void add_worker(InPlace::Slot& slot);
+  void offer_workers(Generation generation);
+  bool leaves_in_peace() const;
+  void wait_for_peace();
+
   void say(const std::string& words);
+  std::string describe_ranks(const elastic::View& view) const;
   void announce(const elastic::View& view);
   bool over() const;
   Task<Outcome> finish();
@@ -86,10 +111,12 @@ class Launcher {
 
   std::unique_ptr<Finder> finder_;
   Channel<Happening> inbox_;
-  std::string timer_file_;            // TORCHELASTIC_TIMER_FILE of the workers; empty: none
-  std::unique_ptr<FileTimer> timer_;  // null: no watchdog is wanted
+  std::string timer_file_;             // TORCHELASTIC_TIMER_FILE of the workers; empty: none
+  std::unique_ptr<FileTimer> timer_;   // null: no watchdog is wanted
+  std::unique_ptr<InPlace> in_place_;  // null: workers are restarted when their group changes
   WorkerGroup workers_;
   Membership membership_;
+  Alarm peace_;
 
   std::optional<elastic::View> view_;
   bool started_ = false;  // to join the group

@@ -20,6 +20,7 @@ struct WorkerPlace {
   uint16_t master_port = 0;
   int restarts_used = 0;
   std::string error_file;
+  std::string worker_id;  // empty: it is in no plan, ever
 };
 
 // What the agent inherited, plus what every worker of the group gets alike. `old_torch`: PyTorch before 2.2 reads

@@ -61,9 +61,60 @@ void WorkerGroup::start(const elastic::View& view) {
   for (const auto& worker : workers_) scope_.spawn(watch(*worker));
 }
 
-void WorkerGroup::spawn(int local_rank, const elastic::View& view) {
+void WorkerGroup::add(const elastic::View& view, int local_rank, const std::string& id) {
+  if (!alive()) clear();
+  CHECK(!stopping_);
+  generation_ = view.legacy.generation;
+  state_ = State::kRunning;
+  spawn(local_rank, view, id);
+  scope_.spawn(watch(*workers_.back()));
+}
+
+void WorkerGroup::advance(Generation generation, const std::map<std::string, int>& ranks) {
+  generation_ = generation;
+  failures_.clear();
+  for (const auto& worker : workers_) {
+    if (const auto rank = ranks.find(worker->id); rank != ranks.end()) worker->rank = rank->second;
+  }
+}
+
+void WorkerGroup::retire(Duration grace) {
+  if (!alive()) return;
+  const Instant deadline = world_.clock.now() + grace;
+  if (kill_at_ && *kill_at_ <= deadline) return;
+  stopping_ = retired_ = true;
+  kill_at_ = deadline;
+  killer_.set(deadline);
+}
+
+std::optional<WorkerGroup::Named> WorkerGroup::find(const std::string& id) const {
+  for (const auto& worker : workers_) {
+    if (worker->id != id) continue;
+    const auto& status = worker->process->status();
+    return Named{!worker->ended, worker->ended && status->ok() && !worker->failure, worker->failure};
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> WorkerGroup::living() const {
+  std::vector<std::string> ids;
+  for (const auto& worker : workers_) {
+    if (!worker->ended) ids.push_back(worker->id);
+  }
+  return ids;
+}
+
+bool WorkerGroup::newest(const Worker& worker) const {
+  return std::ranges::none_of(workers_, [&](const auto& other) {
+    return other->local_rank == worker.local_rank && other->started > worker.started;
+  });
+}
+
+void WorkerGroup::spawn(int local_rank, const elastic::View& view, const std::string& id) {
   auto worker = std::make_unique<Worker>();
   worker->local_rank = local_rank;
+  worker->id = id;
+  worker->started = ++spawned_;
   worker->rank = view.assignment->first_rank + local_rank;
   if (!setup_.log_folder.empty()) {
     worker->folder = fmt::format("{}/attempt_{}/{}", setup_.log_folder, view.legacy.generation - 1, local_rank);
@@ -77,6 +128,7 @@ void WorkerGroup::spawn(int local_rank, const elastic::View& view) {
   place.master_addr = view.master_addr;
   place.master_port = view.master_port;
   place.restarts_used = view.legacy.restarts_used;
+  place.worker_id = id;
   if (!worker->folder.empty()) place.error_file = worker->folder + "/error.json";
 
   const OutputPlan output = output_plan(*worker);
@@ -164,23 +216,30 @@ Task<void> WorkerGroup::watch(Worker& worker) {
                          {"signal", status.signal}});
   const bool late = was_late_ || (end_by_ && world_.clock.now() >= *end_by_);
   if (!by_us && late && status.signal == SIGKILL) ended_by_lease_ = true;
+  worker.ended = true;
   if ((!status.ok() || worker.output_lost()) && !by_us) {
     record_failure(worker, status);
-    state_ = State::kFailed;
-    stop(SIGTERM, spec_.grace);
+    if (!setup_.survives || !setup_.survives()) {
+      state_ = State::kFailed;
+      stop(SIGTERM, spec_.grace);
+    }
   }
+  if (!worker.id.empty()) on_change_();  // the others need not wait for the last of its output
   co_await tee.join();
   --live_;
   if (live_ == 0) {
     killer_.disarm();
-    const bool all_ok = std::ranges::all_of(workers_, [](const auto& w) { return w->process->status()->ok(); });
+    const bool all_ok =
+        std::ranges::all_of(workers_, [this](const auto& w) { return w->process->status()->ok() || !newest(*w); });
     // Workers that we stopped have neither failed nor succeeded, unless they were all done anyway.
-    if (state_ == State::kRunning) state_ = all_ok ? State::kSucceeded : State::kIdle;
+    if (state_ == State::kRunning) {
+      state_ = all_ok ? State::kSucceeded : failures_.empty() ? State::kIdle : State::kFailed;
+    }
   }
   on_change_();
 }
 
-void WorkerGroup::record_failure(const Worker& worker, const ExitStatus& status) {
+void WorkerGroup::record_failure(Worker& worker, const ExitStatus& status) {
   elastic::Failure failure;
   failure.host = world_.machine.hostname;
   failure.rank = worker.rank;
@@ -202,6 +261,7 @@ void WorkerGroup::record_failure(const Worker& worker, const ExitStatus& status)
       failure.at -= std::clamp<Duration>(world_.clock.wall() - *written, 0s, 600s);
     }
   }
+  worker.failure = failure;
   failures_.push_back(std::move(failure));
 }
 
@@ -261,6 +321,7 @@ void WorkerGroup::clear() {
   forced_.clear();
   live_ = 0;
   stopping_ = false;
+  retired_ = false;
   unasked_ = true;
   kill_at_.reset();
   end_by_.reset();

@@ -1,11 +1,13 @@
-// WorkerGroup: the worker processes of one agent in one generation.
+// WorkerGroup: the worker processes of one agent in one generation, or in several where they change in place.
 //
 //   IDLE --start--> RUNNING --all exit 0--> SUCCEEDED
-//                      |  \--one exits badly--> FAILED (the others are stopped)
+//                      |  \--one exits badly--> FAILED (the others are stopped; or, if they survive it, go on: then
+//                      |                                it stays RUNNING until the last one has ended)
 //                      \--stop/kill--> (any) --the last one ends--> IDLE
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -36,6 +38,8 @@ class WorkerGroup {
     // worker counts as ended.
     LineSink lines;
     LineGate gate;  // for them; unset: always open
+    // Asked when a worker has ended badly; true: the others go on in place. Unset: never.
+    std::function<bool()> survives;
     // With `lines`: the file that keeps one output of a worker until the sink's owner has its lines elsewhere.
     std::function<std::string(int rank, bool is_stderr)> kept_in;
   };
@@ -45,6 +49,23 @@ class WorkerGroup {
 
   // Only when no worker is alive. Throws what spawn throws; nothing is left running then.
   void start(const elastic::View& view);
+
+  // For groups that change in place. A worker has a name, which is in the plan, or will be.
+  // Starts one beside those that live, if none of its local rank does. Throws what spawn throws.
+  void add(const elastic::View& view, int local_rank, const std::string& id);
+  // Those that live are now of this generation, with these ranks. What failed before is forgotten.
+  void advance(Generation generation, const std::map<std::string, int>& ranks);
+  // All leave by themselves; who is still there after `grace` is killed.
+  void retire(Duration grace);
+  bool retired() const { return retired_; }
+  bool stopping() const { return stopping_; }
+  struct Named {
+    bool alive = false;
+    bool ended_well = false;
+    std::optional<elastic::Failure> failure;  // it ended badly, and not by us
+  };
+  std::optional<Named> find(const std::string& id) const;  // nullopt: never started
+  std::vector<std::string> living() const;
 
   // Sends `signal` to the groups and SIGKILL after `grace`. Calling it again can only shorten the time.
   void stop(int signal, Duration grace);
@@ -73,20 +94,25 @@ class WorkerGroup {
   struct Worker {
     int local_rank = 0;
     int rank = 0;
+    std::string id;      // empty: its group does not change in place
     std::string folder;  // empty: none
+    std::optional<elastic::Failure> failure;
     std::unique_ptr<Process> process;
+    uint64_t started = 0;    // counts all of them
+    bool ended = false;      // and what it means was noted
     bool by_itself = false;  // it had ended when stop() was called first
     std::unique_ptr<Tee> tee;  // null: its output does not come through us, or goes to `lines`
     bool output_lost() const { return tee && !tee->failure().empty(); }
   };
 
-  void spawn(int local_rank, const elastic::View& view);
+  void spawn(int local_rank, const elastic::View& view, const std::string& id = "");
+  bool newest(const Worker& worker) const;  // of its local rank
   Task<void> watch(Worker& worker);
   OutputPlan output_plan(const Worker& worker) const;
   std::unique_ptr<Tee> make_tee(Worker& worker);
   void on_output_lost(Worker& worker);
   void grace_is_over();
-  void record_failure(const Worker& worker, const ExitStatus& status);
+  void record_failure(Worker& worker, const ExitStatus& status);
 
   World& world_;
   const LaunchSpec& spec_;
@@ -97,7 +123,9 @@ class WorkerGroup {
   State state_ = State::kIdle;
   Generation generation_ = 0;
   int live_ = 0;
+  uint64_t spawned_ = 0;
   bool stopping_ = false;
+  bool retired_ = false;
   bool unasked_ = true;  // who has ended so far did so by itself
   std::optional<Instant> kill_at_;
   std::optional<Instant> end_by_;

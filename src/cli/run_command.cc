@@ -12,6 +12,7 @@
 #include "os/machine.h"
 #include "os/network.h"
 #include "os/numa.h"
+#include "os/plan_board.h"
 #include "os/processes.h"
 #include "os/python.h"
 #include "os/secret.h"
@@ -88,6 +89,7 @@ struct Machine {
   os::RealTimerHost timers{runtime, processes};
   os::RealNetwork network{runtime};
   os::RealFiles files;
+  os::RealInPlaceHost in_place{runtime, files};
   os::Signals signals;
 };
 
@@ -145,6 +147,7 @@ int run_here(LaunchSpec spec, const os::EnvironmentMap& environment) {
     context.signals = &here.signals.channel();
     context.outlets = &here.outlets;
     context.timers = &here.timers;
+    context.in_place = &here.in_place;
     code = here.runtime.run(launch_agent(std::move(context), signal));
   }
   // Everything is closed and reaped: now the caller may see how it ended.

@@ -168,6 +168,8 @@ Duration read_grace(const ParsedCommand& parsed, const Environment& env) {
 
 void read_faults(const ParsedCommand& parsed, const Environment& env, LaunchSpec& spec) {
   if (const Given* given = parsed.find("max-restarts")) spec.max_restarts = int_value(*given, 0, 1'000'000'000);
+  if (const Given* given = parsed.find("spares")) spec.spares = int_value(*given, 0, 100'000);
+  spec.in_place = !parsed.has("always-restart");
   spec.grace = read_grace(parsed, env);
   spec.notice_file = parsed.value("notice");
   spec.signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};

@@ -69,6 +69,8 @@ std::vector<FlagCase> flag_cases() {
       {"master-port", "1234", "", [](S s) { return s.master_port == 1234; }},
       {"local-addr", "10.0.0.2", "", [](S s) { return s.local_addr == "10.0.0.2"; }},
       {"max-restarts", "3", "", [](S s) { return s.max_restarts == 3; }},
+      {"spares", "2", "", [](S s) { return s.spares == 2; }},
+      {"always-restart", "", "", [](S s) { return !s.in_place; }},
       {"grace", "2m", "", [](S s) { return s.grace == 120s; }},
       {"notice", "/run/notice", "", [](S s) { return s.notice_file == "/run/notice"; }},
       {"heartbeat", "500ms", "", [](S s) { return s.heartbeat == 500ms; }},

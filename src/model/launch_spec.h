@@ -72,6 +72,8 @@ struct LaunchSpec {
 
   // Restarts and ends.
   int max_restarts = 0;
+  bool in_place = true;  // workers that can change their group in place are not restarted when it changes
+  int spares = 0;        // agents beyond max_nodes whose workers are started, and wait for a place
   Duration grace = 30s;
   std::string notice_file;   // that says, once it is there, when this machine goes away; empty: none
   std::vector<int> signals;  // that are forwarded; filled with SIGTERM, SIGINT, SIGHUP, SIGQUIT when none were named

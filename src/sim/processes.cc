@@ -31,6 +31,7 @@ SimWorker::SimWorker(WorkerRegistry& registry, const ProcessHost& host, const Sp
       printing_(*this, &SimWorker::print_lines),
       lease_(*this, &SimWorker::lease_over) {
   record_.warm = warm;
+  registry_.attach(record_.id, *this);
   try {
     if (registry_.behaviour) model_ = registry_.behaviour(spec, record_, registry_.random());
   } catch (const Error&) {

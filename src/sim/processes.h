@@ -37,6 +37,8 @@ class SimWorker final : public Process {
   Task<void> write(std::string bytes) override;  // a training model reads nothing: what is written is gone
   void close_input() override {}
 
+  void exit(ExitStatus status) { end(status); }
+
   // For WorkerGroup.
   const WorkerRecord& record() const { return record_; }
   void train();

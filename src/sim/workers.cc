@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "core/text.h"
+#include "sim/processes.h"
 #include "sim/worker_group.h"
 
 namespace rubato::sim {
@@ -63,7 +64,12 @@ WorkerRecord& WorkerRegistry::begin(Node& node, const SpawnSpec& spec) {
   return record;
 }
 
+void WorkerRegistry::end(uint64_t id, const ExitStatus& status) {
+  if (const auto found = processes_.find(id); found != processes_.end()) found->second->exit(status);
+}
+
 void WorkerRegistry::finish(uint64_t id, const ExitStatus& status) {
+  processes_.erase(id);
   auto node = live_.extract(id);
   WorkerRecord& record = node.mapped();
   record.env.clear();

@@ -90,13 +90,20 @@ class WorkerRegistry {
   // Workers of different generations met, or a rank was there twice: each time, in words.
   const std::vector<std::string>& mix_ups() const { return mix_ups_; }
 
+  // For a model of what workers do that is outside of them: this one ends by itself.
+  void end(uint64_t id, const ExitStatus& status);
+
   // For SimWorker and WorkerGroup.
   WorkerRecord& begin(Node& node, const SpawnSpec& spec);
   void finish(uint64_t id, const ExitStatus& status);
-  void withdraw(uint64_t id) { live_.erase(id); }  // spawn() threw
+  void withdraw(uint64_t id) {  // spawn() threw
+    live_.erase(id);
+    processes_.erase(id);
+  }
   std::shared_ptr<WorkerGroup> group_for(const WorkerRecord& record);
   void detach(const WorkerGroup& group);
   void report_mix_up(std::string words);
+  void attach(uint64_t id, SimWorker& worker) { processes_[id] = &worker; }
   SimNetwork& network() { return network_; }
   Random& random() { return random_; }
 
@@ -116,6 +123,7 @@ class WorkerRegistry {
   Overlaps overlaps_;
   std::optional<std::string> outside_;
   std::map<uint64_t, WorkerRecord> live_;
+  std::map<uint64_t, SimWorker*> processes_;
   std::vector<WorkerRecord> past_;
   std::map<std::string, std::shared_ptr<WorkerGroup>> joining_;  // by master and world size
   std::map<uint64_t, std::weak_ptr<WorkerGroup>> groups_;
