@@ -52,6 +52,8 @@ rubato_seeds(changes 1..300)
 rubato_seeds(pauses 1..150)
 rubato_seeds(pauses 930..1080)  # 935 and 1071 gave a healthy node up
 rubato_seeds(partitions 1..150)
+rubato_seeds(partitions 600..650)  # 628: an agent that woke up with an old order found witnesses
+rubato_seeds(partitions 1120..1160)  # 1144: the same, and took the head's death for leave
 
 add_test(NAME tidy COMMAND ${CMAKE_SOURCE_DIR}/tools/tidy.py WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 add_test(NAME tidy_test COMMAND ${CMAKE_SOURCE_DIR}/tools/tidy_test.py --quiet)
