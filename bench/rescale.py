@@ -47,7 +47,7 @@ def worker(folder, megabytes):
     torch.manual_seed(1)
     model = torch.nn.Sequential(*[torch.nn.Linear(side, side, bias=False) for _ in range(4)])
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
-    loader = torch.utils.data.DataLoader(torch.randn(1_000_000, 8), batch_size=12)
+    loader = torch.utils.data.DataLoader(torch.randn(100_000, 8), batch_size=12)
     with rubato.elastic(model, optimizer) as job, open(os.path.join(folder, "steps"), "a", encoding="utf-8") as steps:
         for batch in job.batches(loader):
             optimizer.zero_grad()
