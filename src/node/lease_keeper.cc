@@ -217,7 +217,9 @@ Task<void> LeaseKeeper::ask_over(Connection& connection, AgentId agent) {
     } catch (const Error&) {
       co_return;
     }
-    const Duration pause = holder_.given_up() ? kPauseMin : beat_interval(heartbeat_);
+    // Of all messages these are the most: the head is asked no more often than its answers are needed.
+    const Duration usual = is_head ? heartbeat_ / 3 : beat_interval(heartbeat_);
+    const Duration pause = holder_.given_up() ? kPauseMin : usual;
     co_await Sleep(world_.clock.loop(), world_.clock.now() + pause);
   }
 }
