@@ -554,9 +554,17 @@ TEST(UpProgress, WaitsWhileTheHeadLooksElsewhereForAMachine) {
   api::Event none = node_failed("worker-1", "no capacity in this zone");
   none.data["code"] = 1;
   const api::Node head = node("head", "up", "", "");
-  progress.take(status_of({head, node("worker-2", "requested", "", "")}), {none}, false, {});
+  Look look;
+  const auto pass = [&](Duration time) { look.now += std::chrono::floor<WallTime::duration>(time); };
+  progress.take(status_of({head}), {none}, false, look);
+  EXPECT_FALSE(progress.given_up()) << "the head is about to ask for another";
+  pass(4s);
+  progress.take(status_of({head, node("worker-2", "requested", "", "")}), {}, false, look);
+  pass(1min);
+  progress.take(status_of({head}), {}, false, look);
   EXPECT_FALSE(progress.given_up());
-  progress.take(status_of({head}), {}, false, {});
+  pass(UpProgress::kElsewhereMax);
+  progress.take(status_of({head}), {}, false, look);
   EXPECT_TRUE(progress.given_up()) << "nobody asks for one any more";
 }
 

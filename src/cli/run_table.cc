@@ -165,7 +165,7 @@ std::vector<Flag> fault_flags() {
       {.name = "spares",
        .kind = kValue,
        .value = "N",
-       .help = "agents beyond MAX whose workers are started, and wait for a place (needs the training library)",
+       .help = "agents beyond MAX whose workers wait, started and imported (with the training library)",
        .group = kFaults,
        .default_text = "0",
        .env = "PET_SPARES",

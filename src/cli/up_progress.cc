@@ -75,6 +75,9 @@ std::string UpProgress::take(const api::Status& status, const std::vector<api::E
     if (steps && !first_sight)
       out += fmt::format("  {}  {}{}\n", pad(node.id, 12), step, detail.empty() ? "" : ": " + detail);
   }
+  if (pending_ > 0) quiet_since_.reset();
+  if (pending_ == 0 && !quiet_since_) quiet_since_ = look.now;
+  quiet_ = quiet_since_ ? Duration(look.now - *quiet_since_) : 0s;
   return out;
 }
 

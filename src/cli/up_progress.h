@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,6 +16,9 @@ namespace rubato::cli {
 
 class UpProgress {
  public:
+  // Between a machine that could not be had and the next try, the head decides anew.
+  static constexpr Duration kElsewhereMax = 5s;
+
   explicit UpProgress(int64_t wanted) : wanted_(wanted) {}
 
   // The newest status, and the events since the one before. Returns lines that stay: steps, if `steps`, failures.
@@ -25,10 +29,10 @@ class UpProgress {
 
   bool done() const { return up_ >= wanted_ && pending_ == 0; }
   // Each node that is wanted is up or has failed: waiting longer is the head's business. Where a cloud has none of a
-  // kind, the head looks elsewhere: that is waited for.
+  // kind, the head looks elsewhere: that is waited for, until it has asked for nothing for a while.
   bool given_up() const {
     return !failures_.empty() && up_ + static_cast<int64_t>(failures_.size()) >= wanted_ &&
-           (scarce_.empty() || pending_ == 0);
+           (scarce_.empty() || quiet_ >= kElsewhereMax);
   }
   int64_t up() const { return up_; }
   // "worker-2: setup: ..." with the last lines of its commands, for each that failed.
@@ -40,6 +44,8 @@ class UpProgress {
   const int64_t wanted_;
   int64_t up_ = 0;
   int64_t pending_ = 0;
+  std::optional<WallTime> quiet_since_;  // nothing is on its way
+  Duration quiet_ = 0s;
   bool begun_ = false;
   std::set<std::string> begun_before_;           // with another file, perhaps: their failure is not this one's
   std::map<std::string, std::string> steps_;     // by node: the last one that was printed
