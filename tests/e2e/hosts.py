@@ -155,7 +155,7 @@ class Host:
     def pid(self):
         """Process 1 of the machine, as seen from outside."""
         end = time.monotonic() + PATIENCE_S
-        while time.monotonic() < end:  # it may not have been forked yet
+        while time.monotonic() < end and self._init.poll() is None:  # it may not have been forked yet
             children = Path(f"/proc/{self._init.pid}/task/{self._init.pid}/children").read_text().split()
             if children:
                 return int(children[0])
