@@ -416,8 +416,14 @@ void Controller::leaving(const NodeId& node, const elastic::Leaving& words) {
 void Controller::profiled(const NodeId& node, elastic::JobHints hints) {
   const auto it = state_.jobs.find(hints.job);
   if (it == state_.jobs.end() || !it->second.seat_on(node) || it->second.profile == hints.profile) return;
-  const bool known = is_known(it->second.profile);
-  if (known && now() - it->second.profiled < kProfileEvery) return;
+  // The first one that says enough is not waited for.
+  const bool first = !it->second.profile || (is_known(hints.profile) && !is_known(it->second.profile));
+  if (!first && now() - it->second.profiled < kProfileEvery) return;
+  const auto is_told = [&](const cluster::Event& event) {
+    const auto* told = std::get_if<cluster::JobProfiled>(&event);
+    return told && told->job == hints.job;
+  };
+  if (std::ranges::any_of(happened_, is_told)) return;
   tell(cluster::JobProfiled{hints.job, std::move(hints.profile)});
 }
 

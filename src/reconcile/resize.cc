@@ -91,7 +91,9 @@ int worthwhile_workers(const Job& job) {
   for (const Seat& seat : job.seats) on_one_node = std::max(on_one_node, seat.workers);
   const double alone = model.best_batch(1, 1).goodput;
   int found = job.spec.workers_min;
-  for (int workers = found + 1; alone > 0 && workers <= most; ++workers) {
+  // All small sizes, and of large ones some: there may be very many.
+  const auto next = [most](int size) { return size == most ? most + 1 : std::min(most, size + 1 + size / 32); };
+  for (int workers = found + 1; alone > 0 && workers <= most; workers = next(workers)) {
     const double goodput = model.best_batch((workers + on_one_node - 1) / on_one_node, workers).goodput;
     if (goodput / alone >= kLeastUtility * workers) found = workers;
   }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "reconcile/cluster_testing.h"
 
 namespace rubato::reconcile {
@@ -101,6 +103,28 @@ TEST_F(Adaptive, NobodyIsBelowItsMinimum) {
   history.add(JobProfiled{job, worse});
   settle();
   EXPECT_EQ(history.job(job).workers(), 8);
+}
+
+// A script may tell anything; the head goes on, within what was asked for.
+TEST_F(Adaptive, ProfilesWithoutSenseHurtNobody) {
+  const JobId job = history.submit(2, 16), other = history.submit(1, 16);
+  settle();
+  std::vector<JobProfile> odd(7, profile(1));
+  odd[0].perf = JobProfile::Perf{};  // nothing takes any time
+  odd[1].perf = JobProfile::Perf{1e15, 1e15, 1e15, 1e15, 1e15, 1e15, 1e15};
+  odd[2].perf->gamma = 1e15;
+  odd[3].init_batch_size = odd[3].max_batch_size = 1e15;
+  odd[4].local_min = odd[4].local_max = 1'000'000'000'000'000;
+  odd[5].gradient = JobProfile::Gradient{0, 0};
+  odd[6].max_profiled_replicas = 1'000'000'000'000'000;
+  for (const JobProfile& one : odd) {
+    history.add(JobProfiled{job, one});
+    settle();
+    EXPECT_GE(history.job(job).workers(), 2) << to_json(one).dump();
+    EXPECT_LE(history.job(job).workers(), 16);
+    EXPECT_GE(history.job(other).workers(), 1);
+    EXPECT_EQ(decode_snapshot(encode_snapshot(history.state)).jobs.at(job).profile, one);
+  }
 }
 
 TEST_F(Adaptive, SizesFollowTheNodes) {

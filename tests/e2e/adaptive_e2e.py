@@ -34,6 +34,7 @@ class Adaptive(cluster_harness.ClusterCase):
         self.wait_for_workers_of(job, 4)
         wait_until(lambda: sum(" of 4" in line for line in self.log_texts(job)) == 4, "all four have found each other")
         self.assertNotIn("adaptive", self.job(job))
+        (self.folder / "flood").touch()
         self.tell(net=500)
         alone = self.wait_for_workers_of(job, 1)
         self.assertEqual(alone["adaptive"]["workers"], 1)
@@ -44,6 +45,7 @@ class Adaptive(cluster_harness.ClusterCase):
         types = [event["type"] for event in self.json_lines("events", "--limit", 200)]
         self.assertIn("job-profiled", types)
         self.assertIn("job-sized", types)
+        self.assertLess(types.count("job-profiled"), 10, "a job that talks much does not fill the journal")
         # What it has decided is decided by the next head too: it does not grow again.
         self.kill_head()
         self.up()

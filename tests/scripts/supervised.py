@@ -2,7 +2,8 @@
 143 when it is told to.
 
 usage: supervised.py FOLDER
-FOLDER/hints.json, once it is there, is told by rank 0; FOLDER/done ends the job; FOLDER/leave makes all leave once.
+FOLDER/hints.json, once it is there, is told by rank 0, a hundred others before it if there is FOLDER/flood.
+FOLDER/done ends the job; FOLDER/leave makes all leave once.
 """
 import json
 import os
@@ -44,5 +45,7 @@ while not (folder / "done").exists():
     hints = folder / "hints.json"
     if rank == 0 and hints.exists() and hints.read_text() != told:
         told = hints.read_text()
+        for size in range(100 if (folder / "flood").exists() else 0):
+            ask(f"hints/{job}", {"initBatchSize": 128, "globalBatchSize": 1 + size})
         ask(f"hints/{job}", json.loads(told))
     time.sleep(0.05)
