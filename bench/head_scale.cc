@@ -11,7 +11,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "cli/daemon_world.h"
+#include "daemon/daemon_world.h"
 #include "head/controller.h"
 #include "os/sqlite_journal.h"
 #include "reconcile/decide.h"
@@ -19,7 +19,7 @@
 namespace rubato {
 namespace {
 
-using elastic::ErrandState;
+using elastic::JobOrderState;
 using nlohmann::json;
 
 constexpr int kNodes = 1'000;
@@ -102,9 +102,9 @@ class PipeAgent {
     while (true) {
       const auto received = co_await with_deadline(runtime_, beat, connection_->receive());
       if (!received) {
-        elastic::NodeBeat words;
-        words.orders = orders_.revision;
-        connection_->send(encode(elastic::ToHead(words), runtime_.now()));
+        elastic::NodeBeat sentence;
+        sentence.orders = orders_.revision;
+        connection_->send(encode(elastic::ToHead(sentence), runtime_.now()));
         beat = runtime_.now() + kHeartbeat / 6;
         continue;
       }
@@ -127,26 +127,26 @@ class PipeAgent {
   }
   void die() { connection_.reset(); }
   bool busy() const {
-    return std::ranges::any_of(orders_.errands, [](const auto& e) { return e.phase == elastic::Phase::kRunning; });
+    return std::ranges::any_of(orders_.job_orders, [](const auto& e) { return e.phase == elastic::Phase::kRunning; });
   }
 
  private:
   void report() {
     if (!connection_) return;
     elastic::Reports reports;
-    for (const elastic::Errand& errand : orders_.errands) {
-      elastic::ErrandReport report;
-      report.job = errand.job;
-      report.generation = errand.generation;
-      if (errand.phase == elastic::Phase::kGathering) {
-        report.state = ErrandState::kReady;
+    for (const elastic::JobOrder& job_order : orders_.job_orders) {
+      elastic::JobOrderReport report;
+      report.job = job_order.job;
+      report.generation = job_order.generation;
+      if (job_order.phase == elastic::Phase::kGathering) {
+        report.state = JobOrderState::kReady;
         report.port = 5000;
-      } else if (errand.phase == elastic::Phase::kRunning) {
-        report.state = always_ || ending_ ? ErrandState::kSucceeded : ErrandState::kRunning;
+      } else if (job_order.phase == elastic::Phase::kRunning) {
+        report.state = always_ || ending_ ? JobOrderState::kSucceeded : JobOrderState::kRunning;
       } else {
-        report.state = ErrandState::kGone;
+        report.state = JobOrderState::kGone;
       }
-      reports.errands.push_back(std::move(report));
+      reports.job_orders.push_back(std::move(report));
     }
     connection_->send(encode(elastic::ToHead(reports), runtime_.now()));
   }
@@ -349,6 +349,7 @@ class Bench {
   // Single decisions on a copy of that state, in CPU time: on a shared machine the wall clock also counts the others.
   void decide_again(json& result) const {
     cluster::State copy = state();
+    reconcile::PlanMemory memory = controller_.plan_memory();
     std::vector<double> took_ms;
     for (int i = 0; i < kRounds; ++i) {
       std::vector<cluster::Event> events;
@@ -361,7 +362,7 @@ class Bench {
         events.emplace_back(cluster::NodeLost{std::next(copy.nodes.begin(), i % 500)->first, "silent"});
       }
       const double begin = cpu_ms();
-      (void)reconcile::decide(copy, {}, std::move(events), copy.time + 1ms);
+      (void)reconcile::decide(copy, memory, {}, std::move(events), copy.time + 1ms);
       took_ms.push_back(cpu_ms() - begin);
     }
     std::ranges::sort(took_ms);

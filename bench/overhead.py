@@ -1,10 +1,12 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """What AdaptiveDataParallel's statistics cost a step, beside plain DistributedDataParallel, as a ratio.
 
-    bench/overhead.py [--steps 60] [--workers 2] [--device cpu|cuda] [--python PYTHON]
+    bench/overhead.py [--steps 400] [--warm-up 100] [--workers 2] [--device cpu|cuda] [--python PYTHON]
 
-Both train the same small ResNet and the same small transformer in the same processes, in blocks that take turns, so
-that a busy machine is busy for both. The ratio is that of the medians over blocks.
+Both train the same small ResNet and the same small transformer in the same processes, in steps that take turns, so
+that a busy machine is busy for both. A ratio is that of the means of the middle nine tenths of the steps: of the time
+that passes, and of the CPU time of rank 0's process, which others' work disturbs less. The first steps, which are all
+measured, are left out. Prints a Markdown table.
 """
 import argparse
 import json
@@ -16,7 +18,15 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+LIMIT = 1.03
 LIBRARY = os.path.join(os.path.dirname(HERE), "python")
+
+
+def middle(values):
+    """The mean without the twentieth at either end: one of ten steps is measured, and must not be left out."""
+    values = sorted(values)
+    cut = len(values) // 20
+    return statistics.fmean(values[cut : len(values) - cut])
 
 
 def small_resnet(torch):
@@ -63,21 +73,18 @@ def worker(options):
         data = torch.utils.data.TensorDataset(inputs, targets)
         total = batch_size * dist.get_world_size()
 
-        def train(net, optimizer, batches, steps):
-            for i, (x, y) in enumerate(batches):
-                if i == steps:
-                    break
-                if i == 5:  # the first ones warm up
-                    if device == "cuda":
-                        torch.cuda.synchronize()
-                    started = time.perf_counter()
-                optimizer.zero_grad()
-                loss = torch.nn.functional.cross_entropy(net(x.to(device)), y.to(device))
-                loss.backward()
-                optimizer.step()
+        def step(net, optimizer, backward, batches):
+            """Seconds that pass, and of this process' CPUs."""
             if device == "cuda":
                 torch.cuda.synchronize()
-            return (time.perf_counter() - started) / (steps - 5)
+            started, cpu = time.perf_counter(), time.process_time()
+            x, y = next(batches)
+            optimizer.zero_grad()
+            backward(torch.nn.functional.cross_entropy(net(x.to(device)), y.to(device)))
+            optimizer.step()
+            if device == "cuda":
+                torch.cuda.synchronize()
+            return time.perf_counter() - started, time.process_time() - cpu
 
         plain_model, adaptive_model = make(torch).to(device), make(torch).to(device)
         plain_optimizer = getattr(torch.optim, kind)(plain_model.parameters(), lr=0.01)
@@ -87,22 +94,26 @@ def worker(options):
         sampler = torch.utils.data.DistributedSampler(data)
         plain_loader = torch.utils.data.DataLoader(data, batch_size=batch_size, sampler=sampler)
         loader = adaptive.AdaptiveDataLoader(data, batch_size=total, shuffle=True)
-        adaptive.data.Loop._training = loader._elastic
         loader.autoscale_batch_size(total)
-        steps = min(options.steps, len(data) // total)
+        plain_backward = getattr(torch.Tensor.backward, "__wrapped__", torch.Tensor.backward)
         times = {"plain": [], "adaptive": []}
-        for _ in range(options.blocks):
-            times["plain"].append(train(plain, plain_optimizer, plain_loader, steps))
-            times["adaptive"].append(train(net, adaptive_optimizer, loader, steps))
-        results[name] = {key: statistics.median(values) for key, values in times.items()}
+        # Steps take turns: whatever else the machine does, it does to both.
+        while len(times["plain"]) < options.steps:
+            pairs = iter(plain_loader), iter(loader)
+            for _ in range(len(data) // total):
+                times["plain"].append(step(plain, plain_optimizer, plain_backward, pairs[0]))
+                times["adaptive"].append(step(net, adaptive_optimizer, torch.Tensor.backward, pairs[1]))
+            next(pairs[1], None)  # the loop ends
+        times = {key: values[options.warm_up:] for key, values in times.items()}
+        results[name] = {key: [middle(one) for one in zip(*values)] for key, values in times.items()}
     if dist.get_rank() == 0:
         print(json.dumps(results))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--blocks", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--warm-up", type=int, default=100)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--python", default=sys.executable)
@@ -120,9 +131,13 @@ def main():
     outputs = [process.communicate()[0] for process in processes]
     if any(process.returncode for process in processes):
         return 1
+    print(f"A step of {options.workers} workers, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    print("| model | DistributedDataParallel | with statistics | ratio | CPU time, ratio | limit |\n"
+          + "|---" * 6 + "|")
     for name, times in json.loads(outputs[0]).items():
-        ratio = times["adaptive"] / times["plain"]
-        print(f"{name}: {1e3 * times['plain']:.2f} ms plain, {1e3 * times['adaptive']:.2f} ms adaptive: {ratio:.3f}x")
+        (plain, plain_cpu), (adaptive, adaptive_cpu) = times["plain"], times["adaptive"]
+        print(f"| {name} | {1e3 * plain:.2f} ms | {1e3 * adaptive:.2f} ms | {adaptive / plain:.3f}x | "
+              f"{adaptive_cpu / plain_cpu:.3f}x | {LIMIT}x |")
     return 0
 
 

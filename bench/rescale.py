@@ -5,7 +5,7 @@
 
 Agents with one worker each, on this machine, over gloo. The script uses the training library; under torchrun, and with
 --always-restart, its workers end and go on from a checkpoint. The pause is the longest time without a step of anybody
-around the event, less the median time of a step:
+around the event, less the median time of a step; steps lost are those that were completed and had to be done again:
   join   a third agent comes (its import is no part of it in place: the others train on)
   leave  one of three agents gets SIGTERM
   kill   one of three workers gets SIGKILL, in mid-step
@@ -41,6 +41,7 @@ def worker(folder, megabytes):
 
     import rubato
     from rubato import env
+    from rubato.torch import profile
 
     torch.set_num_threads(1)
     side = int((megabytes * 1e6 / 4 / 4) ** 0.5)
@@ -53,7 +54,7 @@ def worker(folder, megabytes):
             optimizer.zero_grad()
             job.model(batch.repeat(1, side // 8 + 1)[:, :side]).square().mean().backward()
             optimizer.step()
-            steps.write(json.dumps([time.monotonic(), env.world_size(), os.getpid()]) + "\n")
+            steps.write(json.dumps([time.monotonic(), env.world_size(), os.getpid(), profile.current().steps]) + "\n")
             steps.flush()
 
 
@@ -96,18 +97,21 @@ class Job:
     def train(self, world, after=0.0, steps=12):
         """Waits until so many workers have done some steps together after that moment."""
         def done():
-            pids = [pid for moment, size, pid in self.steps() if moment > after and size == world]
+            pids = [pid for moment, size, pid, _ in self.steps() if moment > after and size == world]
             return len(set(pids)) >= world and len(pids) >= steps * world
 
         wait_until(done, lambda: f"{world} workers under {self.launcher}: {self.steps()[-3:]}\n"
                    + (self.folder / "agents.log").read_text(errors="replace")[-3000:], LIMIT_S)
 
     def pause_after(self, event):
-        """The longest gap between two steps of anybody from a moment before the event on, less that of a step."""
-        moments = sorted(moment for moment, _, _ in self.steps())
-        gaps = [(b - a, b) for a, b in zip(moments, moments[1:])]
-        usual = statistics.median(gap for gap, end in gaps if end < event)
-        return max(gap for gap, end in gaps if end > event) - usual
+        """(seconds, steps lost): the longest gap between two steps of anybody from a moment before the event on, less
+        that of a step."""
+        moments = sorted((moment, step) for moment, _, _, step in self.steps())
+        gaps = [(b[0] - a[0], b[0], i) for i, (a, b) in enumerate(zip(moments, moments[1:]))]
+        usual = statistics.median(gap for gap, end, _ in gaps if end < event)
+        pause, _, last = max(gap for gap in gaps if gap[1] > event)
+        lost = max(step for _, step in moments[: last + 1]) + 1 - moments[last + 1][1]
+        return pause - usual, max(lost, 0)
 
 
 def worker_pids_of(agent):
@@ -129,7 +133,7 @@ def measure(launcher, event, megabytes):
             job.train(2, moment)
         else:
             own = set(worker_pids_of(job.agents[-1]))
-            victim = next(pid for _, _, pid in reversed(job.steps()) if pid in own)
+            victim = next(pid for _, _, pid, _ in reversed(job.steps()) if pid in own)
             os.kill(victim, signal.SIGKILL)
             job.train(2 if launcher == "rubato" else 3, moment)
         return job.pause_after(moment)
@@ -147,11 +151,13 @@ def main():
         worker(options.worker, options.megabytes)
         return
     launchers = options.launcher.split(",")
-    print(f"Pause in seconds, median (most) of {options.times}; {options.megabytes:.0f} MB model with Adam, gloo, "
-          f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before")
-    print("| event | " + " | ".join(TITLES[one] for one in launchers) + " |\n|---|" + "---|" * len(launchers))
+    print(f"Pause in seconds, median (most), and steps lost, at most, of {options.times}; "
+          f"{options.megabytes:.0f} MB model with Adam, gloo, {os.cpu_count()} cores, "
+          f"load {os.getloadavg()[0]:.1f} before")
+    columns = [TITLES[one] for one in launchers] + ["torchrun / rubato"] * ({"rubato", "torchrun"} <= set(launchers))
+    print("| event | " + " | ".join(columns) + " |\n|---|" + "---|" * len(columns))
     for event in options.only.split(","):
-        cells = []
+        cells, medians = [], {}
         for launcher in launchers:
             values = []
             for i in range(options.times if launcher != "torchrun" else min(options.times, 3)):
@@ -160,8 +166,15 @@ def main():
                     values.append(measure(launcher, event, options.megabytes))
                 except AssertionError as error:
                     print(error, file=sys.stderr)
-            cells.append(f"{statistics.median(values):.2f} ({max(values):.2f})" if values
-                         else f"not within {LIMIT_S} s")
+            if not values:
+                cells.append(f"not within {LIMIT_S} s")
+                continue
+            pauses = [pause for pause, _ in values]
+            medians[launcher] = statistics.median(pauses)
+            cells.append(f"{medians[launcher]:.2f} ({max(pauses):.2f}), {max(lost for _, lost in values)} lost")
+        if len(columns) > len(launchers):
+            both = {"rubato", "torchrun"} <= set(medians)
+            cells.append(f"{medians['torchrun'] / medians['rubato']:.0f}x" if both else "")
         print(f"| {EVENTS[event]} | " + " | ".join(cells) + " |", flush=True)
 
 

@@ -32,8 +32,8 @@ int play(const std::string& path, uint64_t first, uint64_t last, const std::stri
       for (const auto& [name, plot] : svg_plots(outcome)) write(folder + "/" + name + ".svg", plot);
       write(folder + "/report.html", html_report(outcome));
     }
-    for (const std::string& words : outcome.broken)
-      printf("seed %llu: %s\n", static_cast<unsigned long long>(seed), words.c_str());
+    for (const std::string& message : outcome.broken)
+      printf("seed %llu: %s\n", static_cast<unsigned long long>(seed), message.c_str());
   }
   printf("%llu seeds, %d broken\n", static_cast<unsigned long long>(last - first + 1), broken);
   return broken == 0 ? 0 : 1;

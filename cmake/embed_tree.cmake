@@ -1,6 +1,6 @@
 # Makes `library`, an array of {path, text}, and a hash of all of it, out of the .py files below FOLDERS.
 cmake_minimum_required(VERSION 3.25)
-set(text "// Made by cmake/embed_tree.cmake.\n#include \"cli/training_library.h\"\nnamespace rubato::embedded {\n")
+set(text "// Made by cmake/embed_tree.cmake.\n#include \"daemon/training_library.h\"\nnamespace rubato::embedded {\n")
 set(all "")
 string(APPEND text "const LibraryFile kLibrary[] = {\n")
 foreach(folder ${FOLDERS})

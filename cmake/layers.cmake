@@ -31,7 +31,7 @@ function(rubato_embed NAME)
   add_library(${NAME} STATIC ${out})
 endfunction()
 
-# The .py files below some folders, as an array of paths and texts (src/cli/training_library.h).
+# The .py files below some folders, as an array of paths and texts (src/daemon/training_library.h).
 function(rubato_embed_tree TARGET)
   set(out ${CMAKE_BINARY_DIR}/${TARGET}_library.cc)
   set(patterns ${ARGN})
@@ -48,13 +48,15 @@ function(rubato_embed_tree TARGET)
 endfunction()
 
 # Version, commit and build type, written again only when they change.
-function(rubato_stamp TARGET)
+function(rubato_stamp)
   add_custom_target(stamp
     COMMAND ${CMAKE_COMMAND} -DOUT=${CMAKE_BINARY_DIR}/stamp/build_stamp.h -DVERSION=${PROJECT_VERSION}
       -DTYPE=${CMAKE_BUILD_TYPE} -DCOMPILER=${CMAKE_CXX_COMPILER_ID}-${CMAKE_CXX_COMPILER_VERSION}
       -DROOT=${CMAKE_SOURCE_DIR} -P ${CMAKE_SOURCE_DIR}/cmake/stamp.cmake
     BYPRODUCTS ${CMAKE_BINARY_DIR}/stamp/build_stamp.h
     VERBATIM)
-  add_dependencies(${TARGET} stamp)
-  target_include_directories(${TARGET} PRIVATE ${CMAKE_BINARY_DIR}/stamp)
+  foreach(target ${ARGN})
+    add_dependencies(${target} stamp)
+    target_include_directories(${target} PRIVATE ${CMAKE_BINARY_DIR}/stamp)
+  endforeach()
 endfunction()

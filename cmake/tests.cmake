@@ -4,6 +4,15 @@ find_path(RAPIDCHECK_INCLUDE rapidcheck.h REQUIRED)
 find_library(RAPIDCHECK_LIBRARY rapidcheck REQUIRED)
 include(GoogleTest)
 
+# Where this checkout is, for tests that read its files (src/core/source_testing.h).
+file(CONFIGURE OUTPUT source_folder.cc CONTENT [[
+namespace rubato {
+extern const char kSourceFolder[];
+const char kSourceFolder[] = "@CMAKE_SOURCE_DIR@";
+}  // namespace rubato
+]] @ONLY)
+add_library(rubato_source_folder STATIC ${CMAKE_BINARY_DIR}/source_folder.cc)
+
 function(rubato_layer_tests NAME)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${NAME}/*_test.cc
     ${CMAKE_SOURCE_DIR}/src/${NAME}/*/*_test.cc)
@@ -12,32 +21,32 @@ function(rubato_layer_tests NAME)
   endif()
   add_executable(${NAME}_test ${sources})
   target_include_directories(${NAME}_test PRIVATE ${RAPIDCHECK_INCLUDE})
-  target_link_libraries(${NAME}_test PRIVATE rubato_${NAME} ${ARGN} ${RAPIDCHECK_LIBRARY} GTest::gtest GTest::gtest_main)
+  target_link_libraries(${NAME}_test PRIVATE rubato_${NAME} ${ARGN} rubato_source_folder ${RAPIDCHECK_LIBRARY}
+    GTest::gtest GTest::gtest_main)
   gtest_discover_tests(${NAME}_test TEST_PREFIX "${NAME}/" DISCOVERY_TIMEOUT 600
     PROPERTIES TIMEOUT 900 LABELS unit)
 endfunction()
 
-foreach(layer core world model api elastic cluster policy reconcile cli)
+foreach(layer core world model api elastic cluster policy reconcile terminal daemon cli)
   rubato_layer_tests(${layer})
 endforeach()
-foreach(layer model api policy cli)  # they read tests/data and docs
-  target_compile_definitions(${layer}_test PRIVATE RUBATO_SOURCE="${CMAKE_SOURCE_DIR}")
-endforeach()
+rubato_layer_tests(client rubato_cli)  # they type commands
+rubato_layer_tests(deploy rubato_cli)
 rubato_layer_tests(agent rubato_sim)
 rubato_layer_tests(node rubato_os rubato_sim)
 rubato_layer_tests(provider rubato_os rubato_sim)
-target_compile_definitions(provider_test PRIVATE RUBATO_SOURCE="${CMAKE_SOURCE_DIR}")
 rubato_layer_tests(archive rubato_os rubato_sim)
 rubato_layer_tests(rest rubato_sim)
 rubato_layer_tests(aws rubato_os rubato_sim)
-target_compile_definitions(aws_test PRIVATE RUBATO_SOURCE="${CMAKE_SOURCE_DIR}")
+rubato_layer_tests(gcp rubato_os rubato_sim)
+rubato_layer_tests(petctl rubato_os rubato_sim)
+rubato_layer_tests(kubernetes rubato_sim)
+rubato_layer_tests(elasticjob rubato_sim)
 rubato_layer_tests(clouds rubato_os rubato_sim)
-target_compile_definitions(clouds_test PRIVATE RUBATO_SOURCE="${CMAKE_SOURCE_DIR}")
 rubato_layer_tests(os)
 rubato_layer_tests(head rubato_sim)
 rubato_layer_tests(sim rubato_node rubato_head)
 rubato_layer_tests(simulate)
-target_compile_definitions(simulate_test PRIVATE RUBATO_SOURCE="${CMAKE_SOURCE_DIR}")
 
 # Whole clusters in virtual time, seed after seed: `make soak` plays more of them.
 function(rubato_seeds SCENARIO SEEDS)
@@ -49,6 +58,7 @@ rubato_seeds(chaos 1..900)
 rubato_seeds(spot 1..600)
 rubato_seeds(steady 1..600)
 rubato_seeds(changes 1..300)
+rubato_seeds(adaptive 1..200)
 rubato_seeds(pauses 1..150)
 rubato_seeds(pauses 930..1080)  # 935 and 1071 gave a healthy node up
 rubato_seeds(partitions 1..150)

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import time
 
-from telling import PYTHON, RUBATO, STEPS, TRAIN, Broken, Story, prove, read_lines, tell
+from telling import PYTHON, RUBATO, STEPS, TORCHRUN_TRAIN, Broken, Story, prove, read_lines, tell
 
 
 class LauncherStory(Story):
@@ -44,7 +44,8 @@ class LauncherStory(Story):
 
     def start(self, name):
         argv = [RUBATO, "run", "--nnodes=1:3", f"--rdzv-endpoint={self.endpoint}", "--rdzv-id=demo", "--prewarm=torch",
-                f"--python={PYTHON}", f"--events={self.folder}/{name}.events", str(TRAIN), str(STEPS), str(self.folder)]
+                f"--python={PYTHON}", f"--events={self.folder}/{name}.events", str(TORCHRUN_TRAIN), str(STEPS),
+                str(self.folder)]
         env = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
         before = time.monotonic()
         with open(self.folder / f"{name}.log", "w") as log:

@@ -10,7 +10,8 @@ declare -A groups=(
   [test]="libgtest-dev librapidcheck-dev python3 python3-venv python3-torch python3-numpy etcd-server iproute2 iptables
           openssl procps tmux screen openssh-server openssh-client rsync zstd zsh fish
           docker.io podman busybox-static jq dbus-user-session systemd chromium chromium-driver fonts-dejavu-core
-          python3-html5lib python3-botocore awscli"
+          python3-html5lib python3-botocore awscli python3-yaml golang-1.19-go
+          golang-github-modern-go-reflect2-dev dpkg-dev xz-utils"
   [check]="libgtest-dev librapidcheck-dev python3 clang-19 libclang-rt-19-dev clang-format"
   [demo]="python3 python3-torch python3-numpy procps"
 )

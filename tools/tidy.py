@@ -29,35 +29,59 @@ LAYERS = {
     "world": {"core"},
     "model": {"core"},
     "api": {"core", "model"},
-    "clouds": _SHELL | {"provider", "aws", "rest"},  # one folder each: what it is, and how its machines are made
+    # One folder each: what it is, and how its machines are made.
+    "clouds": _SHELL | {"provider", "aws", "gcp", "rest", "kubernetes"},
     "archive": {"core", "world"},
     "rest": {"core", "world"},
     "aws": {"core", "world", "rest"},
+    "gcp": {"core", "world", "rest"},
+    "petctl": {"core", "world", "rest", "aws", "archive"},  # elastic jobs on Auto Scaling groups
+    "kubernetes": {"core", "world", "rest"},
+    # The operator: decisions and their loop; sizes of adaptive jobs by policy::allocate.
+    "elasticjob": {"core", "world", "model", "api", "rest", "kubernetes", "policy"},
     "elastic": {"core", "model"},
     "cluster": {"core", "model", "elastic"},
     "policy": _DECISIONS,
     "reconcile": _DECISIONS | {"policy"},
     "provider": _SHELL,
     "agent": _SHELL,
-    "node": _SHELL | {"agent"},
+    "node": _SHELL | {"agent", "aws", "rest"},  # asks a cloud whether its machine goes away
     "head": _SHELL | {"provider", "api"},  # the head acts through a provider's interface
     "os": {"core", "world"},
     "sim": {"core", "world"},
     # Whole clusters in virtual time: drives every shell on sim's World.
     "simulate": _SHELL | {"provider", "agent", "node", "head", "sim", "api"},
-    "cli": _SHELL | {"api", "aws", "rest", "provider", "agent", "node", "head", "os", "sim", "simulate"},
+    # What people and programs meet: from what is typed and shown up to the commands.
+    "terminal": {"core", "model", "api"},
+    # What a cluster that is down has left is read as its head would, and for `simulate --replay`.
+    "client": {"core", "world", "model", "cluster", "archive", "api", "terminal", "provider", "head", "os", "simulate"},
+    "deploy": {"core", "world", "model", "cluster", "archive", "api", "terminal", "client", "provider", "os"},
+    # Copies of checkpoints go to buckets.
+    "daemon": _SHELL | {"terminal", "client", "provider", "agent", "node", "head", "os", "rest", "aws", "gcp"},
+    "cli": _SHELL | {"api", "aws", "gcp", "rest", "petctl", "kubernetes", "elasticjob", "provider", "agent", "node",
+                     "head", "os", "sim", "simulate", "terminal", "client", "deploy", "daemon"},
 }
-PURE_LAYERS = {"api", "model", "elastic", "cluster", "policy", "reconcile"}
+PURE_LAYERS = {"api", "model", "elastic", "cluster", "policy", "reconcile", "terminal"}
 TEST_EXTRA = {"os", "sim"}  # tests may use either world
-SIM_TEST_EXTRA = _SHELL | {"provider", "agent", "node", "head"}  # the simulator's tests drive the real shells
+# The simulator's tests drive the real shells; the tests of what commands are made of type commands.
+FOLDER_TEST_EXTRA = {"sim": _SHELL | {"provider", "agent", "node", "head"}, "client": {"cli"}, "deploy": {"cli"}}
 GENERATED_HEADERS = {"build_stamp.h"}
 ROOT_FILES = {"src/main.cc": {"cli"}}
 NO_CODE_FOLDERS = {"python"}  # files that are embedded in the binary
 OS_ONLY_HEADERS = ("boost/", "openssl/", "sys/socket.h", "netinet/", "arpa/", "netdb.h", "pthread.h")
+# Functions of their arguments, that no simulation needs to know of.
+PURE_OPENSSL = {"src/rest/rs256.cc", "src/kubernetes/websocket.cc"}
 
 # ---- Banned outside os/: kind -> (words, what to use instead). ----
 # A name with `std::` matches only so qualified; one with `()` matches only calls of the C function, not methods
 # and declarations of that name; a bare name matches everywhere.
+
+# What touches the disk; std::filesystem::path alone is text.
+_FILE_CALLS = ("absolute canonical weakly_canonical relative proximate copy copy_file copy_symlink create_directory "
+               "create_directories create_hard_link create_symlink current_path equivalent exists file_size "
+               "hard_link_count is_directory is_empty is_regular_file is_symlink last_write_time permissions "
+               "read_symlink remove remove_all rename resize_file space status symlink_status temp_directory_path "
+               "directory_iterator recursive_directory_iterator").split()
 
 BANS = {
     "clock": ("system_clock steady_clock high_resolution_clock utc_clock time() clock() clock_gettime() gettimeofday() "
@@ -68,6 +92,8 @@ BANS = {
     "random": ("random_device rand() srand() random() drand48() getrandom() arc4random()", "use world.random"),
     "socket": ("socket() socketpair() connect() bind() getaddrinfo()", "use world.network"),
     "environment": ("getenv() secure_getenv() setenv() unsetenv() putenv() environ", "cli reads it and passes values"),
+    "filesystem": (" ".join(f"{name}::{call}" for name in ("filesystem", "fs") for call in _FILE_CALLS),
+                   "use world.files"),
     "process": ("fork() vfork() execv() execve() execvp() execvpe() execl() execlp() execle() fexecve() "
                 "posix_spawn() posix_spawnp() system() popen()", "use world.processes"),
     "sleep": ("sleep() usleep() nanosleep() clock_nanosleep()", "co_await world.clock.sleep_until"),
@@ -75,13 +101,32 @@ BANS = {
                   "its order differs from run to run; use std::map, std::set or a sorted vector"),
     "output": ("std::cout std::cerr std::clog printf() fprintf() vprintf() puts() fputs() putchar() perror() "
                "fmt::print", "use world.console or the log"),
+    "name": ("errand errands Errand stir restless words", "take a name of the glossary in CONTRIBUTING.md"),
 }
+
+# Commands that take paths, and what reads the folders of this machine's clusters. No other file of their folders asks
+# the disk but by World's files.
+_COMMANDS_WITH_PATHS = [
+    *(f"src/cli/{name}.cc"
+      for name in ("allocate_command cli config_commands cp_command dataset_command doctor_cluster kubernetes_command "
+                   "petctl_command pollux_command simulate_command submit_command").split()),
+    *(f"src/client/{name}.cc" for name in "cluster_home fetch_command past_file user_file".split()),
+    *(f"src/deploy/{name}.cc" for name in "connect_command exec_command remote_up rsync_command".split()),
+    "src/daemon/daemon_command.cc",
+    "src/cli/testing.h",
+]
 
 # Who may do it all the same: (path pattern, kind of ban, why).
 EXCEPTIONS = [
     ("src/os/*", "*", "os is the real world"),
     ("src/cli/*", "environment", "flags have their defaults in PET_* and XDG variables"),
     ("src/cli/*", "output", "the CLI prints"),
+    *((path, "filesystem", "what people type is meant from the folder that they are in")
+      for path in _COMMANDS_WITH_PATHS),
+    ("*_testing.h", "filesystem", "tests have folders of their own"),
+    ("*_test.cc", "filesystem", "tests have folders of their own"),
+    ("src/core/sha256.cc", "name", "words of 32 bits"),
+    ("src/rest/md5.cc", "name", "words of 32 bits"),
     ("src/core/error.cc", "output", "check_failed speaks before it aborts"),
     ("*_test.cc", "environment", "a test reads the seed to replay, or sets what the code under test reads"),
     ("*_test.cc", "output", "a test prints the seed that failed"),
@@ -200,11 +245,12 @@ def check_layers(source, exists):
     else:
         allowed = LAYERS[folder] | {folder}
         if source.is_test:
-            allowed = allowed | TEST_EXTRA | (SIM_TEST_EXTRA if folder == "sim" else set())
+            allowed = allowed | TEST_EXTRA | FOLDER_TEST_EXTRA.get(folder, set())
     for line, include in source.includes:
         name = include[1:-1]
         if include[0] == "<":
-            if folder != "os" and not source.is_test and name.startswith(OS_ONLY_HEADERS):
+            pure = source.path in PURE_OPENSSL and name.startswith("openssl/")
+            if folder != "os" and not source.is_test and not pure and name.startswith(OS_ONLY_HEADERS):
                 yield Finding(source.path, line, "layer", f"<{name}> is for src/os only")
             continue
         if name in GENERATED_HEADERS:

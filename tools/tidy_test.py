@@ -38,6 +38,11 @@ class Layers(Case):
             ("src/agent/a.cc", "cli/cli.h"), ("src/head/a.cc", "sim/sim.h"), ("src/elastic/a_test.cc", "agent/agent.h"),
             ("src/main.cc", "core/error.h"),
             ("src/elastic/a.cc", "policy/allocate.h"), ("src/agent/a.cc", "head/head.h"),
+            ("src/terminal/a.cc", "client/session.h"), ("src/terminal/a.cc", "os/files.h"),
+            ("src/terminal/a_test.cc", "cli/testing.h"), ("src/client/a.cc", "deploy/cluster_tools.h"),
+            ("src/client/a.cc", "cli/cli.h"), ("src/deploy/a.cc", "daemon/head_command.h"),
+            ("src/deploy/a.cc", "cli/commands.h"), ("src/daemon/a.cc", "deploy/head_start.h"),
+            ("src/daemon/a.cc", "cli/commands.h"), ("src/head/a.cc", "client/api.h"), ("src/main.cc", "daemon/a.h"),
         ]:
             self.caught("layer", f'#include "{name}"\n', path)
 
@@ -48,6 +53,9 @@ class Layers(Case):
             ("src/agent/a_test.cc", "sim/sim.h"),
             ("src/core/a.cc", "core/error.h"), ("src/policy/a.cc", "elastic/view.h"), ("src/main.cc", "cli/cli.h"),
             ("src/cli/a.cc", "build_stamp.h"), ("tests/tools/a.cc", "os/runtime.h"),
+            ("src/cli/a.cc", "daemon/head_command.h"), ("src/deploy/a.cc", "client/session.h"),
+            ("src/deploy/a_test.cc", "cli/testing.h"), ("src/daemon/a.cc", "client/head_end.h"),
+            ("src/client/a.cc", "terminal/flags.h"),
         ]:
             self.passes(f'#include "{name}"\n', path)
 
@@ -83,8 +91,11 @@ class Banned(Case):
             ("random", "int x = rand();"),
             ("socket", "int s = socket(AF_INET, SOCK_STREAM, 0);"), ("socket", "if (connect(s, &a, n) < 0) return;"),
             ("socket", "::bind(s, &a, n);"), ("environment", 'const char* p = std::getenv("HOME");'),
-            ("process", "if (fork() == 0) return;"), ("process", "execvp(a, b);"), ("sleep", "::usleep(3);"),
-            ("sleep", "sleep(3);"), ("unordered", "std::unordered_map<int, int> m;"), ("output", 'std::cout << "x";'),
+            ("process", "if (fork() == 0) return;"), ("process", "execvp(a, b);"),
+            ("filesystem", "if (std::filesystem::exists(p)) return;"), ("filesystem", "fs::remove_all(p);"),
+            ("filesystem", "for (auto& one : std::filesystem::directory_iterator(p)) f(one);"),
+            ("sleep", "::usleep(3);"), ("sleep", "sleep(3);"),
+            ("unordered", "std::unordered_map<int, int> m;"), ("output", 'std::cout << "x";'),
             ("output", 'printf("x");'), ("output", 'fmt::print("x");'),
         ]:
             self.caught(f"banned-{kind}", f"void f() {{ {statement} }}\n")
@@ -109,6 +120,10 @@ class Banned(Case):
         self.passes('void f() { fprintf(stderr, "x"); }\n', "src/core/error.cc")
         self.passes('void f() { auto* p = getenv("RUBATO_SEED"); }\n', "src/sim/sim_test.cc")
         self.caught("banned-thread", "std::thread t;\n", "src/cli/run.cc")
+        self.passes("auto p = std::filesystem::absolute(typed);\n", "src/cli/cp_command.cc")
+        for path in ("src/cli/run_flags.cc", "src/client/session.cc", "src/deploy/up_command.cc"):
+            self.caught("banned-filesystem", "auto p = std::filesystem::absolute(typed);\n", path)
+        self.passes("auto p = std::filesystem::path(a).filename();\n")
 
     def test_pure_layers_have_no_coroutines(self):
         self.caught("pure", "Task<int> f();\n", "src/model/a.cc")

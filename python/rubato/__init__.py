@@ -4,6 +4,6 @@
         for batch in job.batches(loader):
             ...
 """
-from rubato._plain import elastic, log
+from rubato._plain import elastic, log, stop_requested
 
-__all__ = ["elastic", "log"]
+__all__ = ["elastic", "log", "stop_requested"]

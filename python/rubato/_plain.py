@@ -1,4 +1,4 @@
-"""For plain loops: `elastic` and `log`."""
+"""For plain loops: `elastic` and `log`; for those of other libraries, `stop_requested`."""
 import atexit
 import contextlib
 import json
@@ -7,6 +7,7 @@ import queue
 import sys
 import threading
 import time
+import weakref
 
 from rubato import env
 
@@ -36,7 +37,7 @@ def elastic(model, optimizer, lr_scheduler=None, mp_scaler=None, scaling_rule=No
 class Job:
     def __init__(self, model):
         self.model = model
-        self._loaders = {}
+        self._loaders = {}  # id of a plain loader -> (weak reference to it, the adaptive one)
 
     def metrics(self):
         """What the library knows of this moment, as plain numbers: for `rubato.log(**job.metrics())` or a tracker."""
@@ -49,40 +50,79 @@ class Job:
         return remaining_epochs_until(count)
 
     def batches(self, loader, max_batch_size=None, local_bsz_bounds=None, gradient_accumulation=False):
-        """The batches of a plain DataLoader, shared out among the workers. Its batch size is that of the whole group."""
-        from rubato.torch import AdaptiveDataLoader
+        """The batches of a plain DataLoader, shared out among the workers. Its batch size is that of the whole group.
 
-        adaptive = self._loaders.get(id(loader))
-        if adaptive is None:
-            adaptive = AdaptiveDataLoader(loader.dataset, loader.batch_size, shuffle=_shuffles(loader),
-                                          drop_last=loader.drop_last, **_options(loader))
-            if max_batch_size is not None:
-                adaptive.autoscale_batch_size(max_batch_size, local_bsz_bounds, gradient_accumulation)
-            self._loaders[id(loader)] = adaptive
+        The loader may be made for this loop only (`job.batches(DataLoader(…))`): after a restart it is the one that was
+        made, or used, as the same one of its epoch.
+        """
+        from rubato.torch import AdaptiveDataLoader, data, epoch
+
+        known, adaptive = self._loaders.get(id(loader), (None, None))
+        if known is not None and known() is loader:
+            epoch.keep_state(data.KIND, adaptive._elastic.state)  # in the order of calls, as where it is made here
+            return adaptive
+        adaptive = AdaptiveDataLoader(loader.dataset, loader.batch_size, **_order(loader), drop_last=loader.drop_last,
+                                      **_options(loader))
+        if max_batch_size is not None:
+            adaptive.autoscale_batch_size(max_batch_size, local_bsz_bounds, gradient_accumulation)
+        self._loaders[id(loader)] = weakref.ref(loader, self._forgetter(id(loader))), adaptive
         return adaptive
 
+    def _forgetter(self, number):
+        """Loaders made for one loop come and go, and the number of one that is gone is given to another."""
+        loaders = self._loaders
 
-def _shuffles(loader):
+        def forget(reference):
+            if loaders.get(number, (None,))[0] is reference:
+                del loaders[number]
+
+        return forget
+
+
+def _order(loader):
     from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
+    from torch.utils.data.distributed import DistributedSampler
 
-    if isinstance(loader.dataset, IterableDataset):
-        return False
-    if isinstance(loader.sampler, RandomSampler):
-        return True
-    if isinstance(loader.sampler, SequentialSampler):
-        return False
-    raise ValueError(f"job.batches knows shuffle=True and False, but not a sampler of the kind "
-                     f"{type(loader.sampler).__name__}: use rubato.torch.AdaptiveDataLoader")
+    sampler = loader.sampler
+    if isinstance(loader.dataset, IterableDataset) or isinstance(sampler, SequentialSampler):
+        return {"shuffle": False}
+    whole = not getattr(sampler, "replacement", False) and len(sampler) == len(loader.dataset)
+    if isinstance(sampler, RandomSampler) and whole:
+        return {"shuffle": True}
+    if isinstance(sampler, DistributedSampler):  # as one of a loop that was distributed before: we share them out now
+        return {"shuffle": sampler.shuffle, "seed": sampler.seed}
+    return {"sampler": sampler}
 
 
 def _options(loader):
-    names = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "persistent_workers")
+    names = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "persistent_workers", "generator",
+             "multiprocessing_context")
     options = {name: getattr(loader, name) for name in names}
+    if getattr(loader, "pin_memory_device", ""):
+        options["pin_memory_device"] = loader.pin_memory_device
     if loader.num_workers > 0:
         options["prefetch_factor"] = loader.prefetch_factor
     if getattr(loader, "_auto_collation", True) is False:
         raise ValueError("job.batches needs a loader with a batch_size")
     return options
+
+
+def stop_requested():
+    """Whether any worker was asked to stop (SIGTERM, SIGINT): for loops of other libraries, which save and leave then.
+
+    All workers must call it, as often, between two steps: all of them get True after the same one. Never waits: what
+    one worker is asked for the others know at the next call.
+    """
+    global _stop_flags
+    from rubato import _signal, collective
+
+    if _stop_flags is None:
+        _signal.install()
+        _stop_flags = collective.MaxFlags(1)
+    return bool(_stop_flags.exchange([float(_signal.stop_requested())])[0])
+
+
+_stop_flags = None
 
 
 def log(**values):

@@ -26,12 +26,17 @@ def tcp_sockets():
     return found
 
 
-def cut(sockets):
-    """Shuts down those that are still what they were."""
+def cut(sockets, forming=False):
+    """Shuts down those that are still what they were.
+
+    While a group is `forming` only for reading: our end sees it at once, the other one when it is closed. Of a socket that
+    both ends have shut down whole, the kernel forgets the peer; gloo asks for it when it has just been connected, in a
+    thread of its own, and takes the process down.
+    """
     for descriptor, inode in sockets:
         try:
             with socket.socket(fileno=os.dup(descriptor)) as copy:
                 if os.fstat(copy.fileno()).st_ino == inode:
-                    copy.shutdown(socket.SHUT_RDWR)
+                    copy.shutdown(socket.SHUT_RD if forming else socket.SHUT_RDWR)
         except OSError:
             continue  # closed, or not connected any more

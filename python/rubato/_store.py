@@ -143,7 +143,7 @@ class Client:
         """`check` is called now and then while a key is waited for, and ends the wait by throwing."""
         host, _, port = address.rpartition(":")
         self._target = (host.strip("[]"), int(port))
-        self._token, self._timeout_s, self._check = token, timeout_s, check
+        self._token, self._timeout_s, self.check = token, timeout_s, check
         self._thread = threading.local()
         self._connections = []
 
@@ -157,7 +157,7 @@ class Client:
         """The values of all `keys`, as soon as they are there."""
         polls = int((timeout_s or self._timeout_s) * 1e3 / self.POLL_MS) + 1
         for _ in range(polls):
-            self._check()
+            self.check()
             reply = self._ask({"op": "get", "keys": list(keys), "wait_ms": self.POLL_MS})
             if "values" in reply:
                 return [base64.b64decode(value) for value in reply["values"]]
@@ -178,6 +178,10 @@ class Client:
             connection.close()
         self._connections = []
         self._thread = threading.local()
+
+    def release(self):
+        """Closes the connection of the thread that calls; another request makes a new one."""
+        self._drop()
 
     def _file(self):
         file = getattr(self._thread, "file", None)

@@ -18,6 +18,7 @@ import time
 import torch
 import torch.distributed as dist
 
+from rubato import env
 from rubato import group as groups
 from rubato import plain
 
@@ -56,12 +57,27 @@ class _Operation:
         self.future = concurrent.futures.Future()
 
 
-def initialize(master_addr=None, master_port=None, replica_rank=None, num_replicas=None):
-    """After `init_process_group`, on all ranks. The arguments are AdaptDL's; the group tells all of them."""
+def initialize(master_addr=None, master_port=None, replica_rank=None, num_replicas=None, alone=False):
+    """After `init_process_group`, on all ranks: the group tells all that the arguments could.
+
+    With `alone`, before it or without it: then the workers meet where the arguments, or the launcher, say.
+    """
     global _executor
     if _executor is not None:
         raise RuntimeError("collective.initialize was called twice: call teardown() in between")
+    if alone and not dist.is_initialized():
+        _meet_alone(master_addr, master_port, replica_rank, num_replicas)
     _executor = concurrent.futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="rubato-collective")
+
+
+def _meet_alone(address, port, rank, replicas):
+    replicas = env.world_size() if replicas is None else replicas
+    if replicas == 1:
+        return
+    address = env.master_address() if address in (None, "0.0.0.0") else address
+    port = env.master_port() if port is None else port
+    dist.init_process_group("gloo", init_method=f"tcp://{address}:{port}", world_size=replicas,
+                            rank=env.rank() if rank is None else rank)
 
 
 def initialized():
@@ -266,7 +282,7 @@ class MaxFlags:
 
     def __init__(self, count):
         self._count = count
-        self._pending = None  # (work, tensor)
+        self._pending = None  # (work, tensor); (None, flags) for a worker alone
 
     def exchange(self, flags):
         """Begins the exchange of `flags` (numbers); returns the maximum over ranks of those given at the last call.
@@ -274,10 +290,10 @@ class MaxFlags:
         Throws RuntimeError when a member has died.
         """
         result = self._take()
-        tensor = torch.tensor(flags, dtype=torch.float64)
         if not dist.is_initialized() or dist.get_world_size() == 1:
-            self._pending = (None, tensor)
+            self._pending = (None, flags)
             return result
+        tensor = torch.tensor(flags, dtype=torch.float64)
         work = dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=control_group(), async_op=True)
         self._pending = (work, tensor)
         return result
@@ -287,8 +303,9 @@ class MaxFlags:
             return [0.0] * self._count
         work, tensor = self._pending
         self._pending = None
-        if work is not None:
-            _wait_for(work)
+        if work is None:
+            return tensor
+        _wait_for(work)
         return tensor.tolist()
 
     def under_way(self):

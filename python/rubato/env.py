@@ -59,7 +59,7 @@ def job_id():
 
 def checkpoint_path():
     """The folder that outlives this process, or None: then nothing is saved."""
-    path = _text(["ADAPTDL_CHECKPOINT_PATH"])
+    path = _text(["ADAPTDL_CHECKPOINT_PATH", "RUBATO_CHECKPOINT"])
     if path:
         return path
     output = _text(["RUBATO_OUTPUT"])

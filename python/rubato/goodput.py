@@ -94,6 +94,7 @@ Point = collections.namedtuple("Point", "nodes replicas atomic_bsz grad_time ste
 
 _START = [0.1, 0.01, 0.1, 0.01, 0.1, 0.01]
 _LEAST = 1e-8
+_POINTS_MAX = 16  # more of them would not tell more about seven parameters, and training waits for the fit
 
 
 def fit(points):
@@ -104,7 +105,23 @@ def fit(points):
     """
     if not points:
         raise ValueError("nothing was measured yet")
-    return _Fit(points).run()
+    return _Fit(_thin(points)).run()
+
+
+def _thin(points):
+    """Some of all sizes: of each the smallest and the largest batch first, then what lies between."""
+    if len(points) <= _POINTS_MAX:
+        return points
+    sizes = {}
+    for point in sorted(points):
+        sizes.setdefault((point.nodes, point.replicas), []).append(point)
+    kept, turns = list(sizes.values()), []
+    if len(kept) > _POINTS_MAX:
+        kept = [kept[i * (len(kept) - 1) // (_POINTS_MAX - 1)] for i in range(_POINTS_MAX)]
+    for of_size in kept:
+        order = [0, len(of_size) - 1, *sorted(range(1, len(of_size) - 1), key=lambda i: abs(2 * i - len(of_size) + 1))]
+        turns += [(turn, of_size[i]) for turn, i in enumerate(dict.fromkeys(order))]
+    return [point for _, point in sorted(turns)[:_POINTS_MAX]]
 
 
 class _Fit:
@@ -168,7 +185,7 @@ class _Fit:
                     better = (cost - trial_cost) / cost
                     x, residuals, cost = trial, trial_residuals, trial_cost
                     damping = max(damping / 5, 1e-9)
-                    step_taken = better > 1e-7
+                    step_taken = better > 1e-4
                     break
                 damping *= 4
             if not step_taken:

@@ -24,7 +24,7 @@ import warnings
 import torch
 import torch.distributed as dist
 
-from rubato import _signal, _sockets, _store, checkpoint, env, membership, transfer
+from rubato import _forming, _signal, _sockets, _store, checkpoint, env, membership, transfer
 
 TIMEOUT_S = 30.0  # of gloo: only a backstop, the agent notices sooner
 SETTLE_S = 600.0  # for a member that is still building its model in the first generation
@@ -53,6 +53,7 @@ class _Store(dist.Store):
         return self._client.get([self._prefix + key])[0]
 
     def add(self, key, amount):
+        self._client.check()  # PyTorch waits for all members by adding nothing again and again
         return self._client.add(self._prefix + key, amount)
 
     def check(self, keys):
@@ -86,6 +87,7 @@ class Group:
         self._own_sockets = set()
         self._recording = False
         self._leavers = []  # called when the group is left: they drop what belongs to it
+        self._meeters = []  # called on all members, in the group, when they have met
         self._control = None
         self._parked = []  # (works, group) that had not ended when the group was left
         threading.Thread(target=self._watch, name="rubato-watch", daemon=True).start()
@@ -103,31 +105,44 @@ class Group:
         """`call` drops what belongs to the group when it is left, and returns the works that may be under way."""
         self._leavers.append(call)
 
+    def on_meeting(self, call):
+        """`call` is made on all members when they have met, and may use the group. Throws RuntimeError when one is lost."""
+        self._meeters.append(call)
+
+    def report_left(self, reason):
+        """This worker ends of its own will, and did not fail."""
+        self.folder.report("left", self.generation, self._step(), reason)
+
     def control_group(self):
         """A group of gloo for small tensors of the CPU; None is the default group."""
         return self._control
 
     def fail(self, error, generation=None):
         """A collective of `generation` failed. From any thread; at once, so that the others do not wait for us."""
-        with self._lock:
+        with self._lock:  # to the end: else the next generation's sockets might be cut, or its report overwritten
             if self._broken is not None or generation not in (None, self.generation) or self.changes == 0:
                 return
             self._broken = str(error)
-        self._cut()
-        self.folder.report("broken", self.generation, self._step(), str(error))
+            self._cut()
+            self.folder.report("broken", self.generation, self._step(), str(error))
 
     @contextlib.contextmanager
     def recording(self):
-        """Around what opens sockets of the group."""
+        """Around what opens sockets of the group, and waits for its members."""
         with self._lock:
             self._spared = _sockets.tcp_sockets() - self._own_sockets
             self._recording = True
         try:
-            yield
+            with _forming.interruptible(self._check_plan, self._release_store):
+                yield
         finally:
             with self._lock:
                 self._own_sockets = self._group_sockets()
                 self._recording = False
+
+    def _release_store(self):
+        if self._client is not None:
+            self._client.release()
 
     def _group_sockets(self):
         stores = self._client.descriptors() if self._client else set()
@@ -137,7 +152,10 @@ class Group:
         """Sockets that the script opened meanwhile are spared, but for the moments in which a group is formed."""
         if self.backend == "nccl":
             _abort_nccl()
-        _sockets.cut(self._group_sockets() if self._recording else self._own_sockets)
+        if self._recording:
+            _sockets.cut(self._group_sockets(), forming=True)
+        else:
+            _sockets.cut(self._own_sockets)
 
     # Changing it -------------------------------------------------------------------------------------------------------
 
@@ -176,7 +194,7 @@ class Group:
                 return
             except (RuntimeError, OSError) as error:
                 self.fail(error)
-                self._leave()
+                self.leave()
 
     def _next_plan(self):
         """Waits for it. A member that is in it no more leaves; one that never was goes on waiting, as a spare."""
@@ -202,12 +220,12 @@ class Group:
             time.sleep(_PLAN_POLL_S)
 
     def _depart(self, plan):
-        self._leave()
-        checkpoint.wait()
+        self.leave()
+        checkpoint._end_background()
         self.folder.report("left", plan.generation, self._step(), "not in the plan")
         sys.exit(143)
 
-    def _leave(self):
+    def leave(self):
         """Drops everything of the old group. DistributedDataParallel first: it would go on averaging in it."""
         under_way = [work for call in self._leavers for work in call() or ()]
         self._control = None
@@ -231,7 +249,7 @@ class Group:
             self._parked.append((under_way, dist.distributed_c10d._get_default_group()))
 
     def _form(self, plan):
-        self._leave()
+        self.leave()
         client = self._client
         if client is None or (self._plan.store, self._plan.token) != (plan.store, plan.token):
             if client is not None:
@@ -253,8 +271,10 @@ class Group:
         self._store = store  # torch keeps no reference of its own in every version
 
     def _check_plan(self):
-        if _signal.stop_requested() and not self.veteran:
-            sys.exit(143)
+        if _signal.stop_requested() and not self.settled:
+            if not self.veteran:
+                sys.exit(143)
+            raise Superseded("asked to stop while the group was being formed")  # _next_plan saves, and leaves
         if not self.settled and self.folder.generation() > self.generation:
             raise Superseded(f"plan {self.folder.generation()} came while {self.generation} was being carried out")
         if self.broken():
@@ -265,13 +285,14 @@ class Group:
         from rubato import collective
 
         plan, rank = self._plan, env.rank()
-        mine = {"veteran": self.veteran, "step": self._step(), "operations": collective.operations(),
+        mine = {"veteran": self.veteran, "step": self._step(), "updates": self._profile().updates,
+                "operations": collective.operations(),
                 "seed": torch.initial_seed() % _SEED_RANGE, "memory_limit": self._profile().memory_limit}
         prefix = f"{plan.generation}/settle/"
         self._client.set(f"{prefix}{rank}", json.dumps(mine).encode())
         texts = self._client.get([f"{prefix}{one.rank}" for one in plan.members], SETTLE_S)
         documents = [json.loads(text) for text in texts]
-        headers = [membership.Header(i, one["veteran"], one["step"], one["operations"])
+        headers = [membership.Header(i, one["veteran"], one["step"], one["operations"], one["updates"])
                    for i, one in enumerate(documents)]
         choice = membership.choose(headers)
         received = transfer.exchange(choice, rank, self._control) if choice.needy else None
@@ -282,12 +303,18 @@ class Group:
         for one in documents:
             self._profile().limit_memory(one["memory_limit"])
         source = documents[choice.source]
+        for call in self._meeters:
+            call()
         collective.resume(source["operations"], result)
         _seed(source["seed"], source["step"], rank)
-        self.veteran = self.settled = True
+        self.veteran = True
+        with self._lock:
+            if self._broken is not None:  # it was reported, and stays the last report
+                raise Superseded(f"generation {plan.generation} broke when all members had met: {self._broken}")
+            self.settled = True
+            self.folder.report("training", plan.generation, self._step())
         if rank == 0 and self._previous:
             self._client.delete(f"{self._previous}/")
-        self.folder.report("training", plan.generation, self._step())
 
     def _last_result(self, choice, rank, prefix):
         """Of the small collective that some members have not seen the end of."""
@@ -320,8 +347,9 @@ class Group:
         seen = 0
         while True:
             time.sleep(_WATCH_S)
+            generation = self.generation  # the main thread may be in another one when the plan was read
             newest = self.folder.generation()
-            if newest == seen or newest <= self.generation or self.changes == 0:
+            if newest == seen or newest <= generation or self.changes == 0:
                 continue
             try:
                 plan = self.folder.plan()
@@ -331,8 +359,8 @@ class Group:
                 continue
             lost = self._plan is not None and any(one.id in plan.lost for one in self._plan.members)
             if lost or not self.settled:
-                self.fail(f"plan {plan.generation} came, {sorted(plan.lost)} lost", self.generation)
-            if self.settled:
+                self.fail(f"plan {plan.generation} came, {sorted(plan.lost)} lost", generation)
+            if self.settled and self.generation == generation:
                 seen = newest
 
 

@@ -14,6 +14,11 @@ _last_sent = 0.0
 _sender = None
 
 
+def is_due():
+    """Asked for in each step: it costs no look at the environment."""
+    return time.monotonic() - _last_sent >= INTERVAL_S
+
+
 def send_later(make_hints):
     """Calls `make_hints` and sends what it returns, when it is time and the last one has gone out."""
     global _last_sent, _sender

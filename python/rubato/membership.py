@@ -12,11 +12,12 @@ import json
 import mmap
 import os
 import struct
+import threading
 
 from rubato import env
 
 Member = collections.namedtuple("Member", "id rank local_rank node")
-Header = collections.namedtuple("Header", "rank veteran step operations")
+Header = collections.namedtuple("Header", "rank veteran step operations updates", defaults=(0,))
 Choice = collections.namedtuple("Choice", "source needy behind")
 
 PLAN_BYTES_MAX = 16 << 20
@@ -63,17 +64,18 @@ def choose(headers):
 
     A veteran has been in a group, its state is the job's; somebody else's is what it read from a checkpoint, and
     counts only where there is no veteran. Steps of veterans differ by one at most: a step ends when all have given
-    their gradients to it. The most advanced one is the source, the lowest rank among equals; `needy` get its state.
+    their gradients to it; of several models, each has an update of its own. The most advanced one is the source, the
+    lowest rank among equals; `needy` get its state.
     `behind`: those that have missed the last small collective, but no step: they get its result alone.
     """
     veterans = [one for one in headers if one.veteran]
     candidates = veterans or headers
-    best = max((one.step, one.operations) for one in candidates)
-    source = min(one.rank for one in candidates if (one.step, one.operations) == best)
+    best = max((one.step, one.updates, one.operations) for one in candidates)
+    source = min(one.rank for one in candidates if (one.step, one.updates, one.operations) == best)
     if not veterans and best[0] == 0:
         return Choice(source, (), ())  # nothing was trained yet
-    needy = tuple(one.rank for one in headers if one.step < best[0] or (veterans and not one.veteran))
-    behind = tuple(one.rank for one in veterans if one.rank not in needy and one.operations < best[1])
+    needy = tuple(one.rank for one in headers if (one.step, one.updates) < best[:2] or (veterans and not one.veteran))
+    behind = tuple(one.rank for one in veterans if one.rank not in needy and one.operations < best[2])
     return Choice(source, needy, behind)
 
 
@@ -117,9 +119,10 @@ class Folder:
         document = {"state": state, "generation": generation, "step": step, "pid": os.getpid()}
         if reason:
             document["reason"] = reason[:2000]
-        with open(path + ".new", "w", encoding="utf-8") as file:
+        new = f"{path}.{threading.get_ident()}.new"  # two threads may report at once
+        with open(new, "w", encoding="utf-8") as file:
             json.dump(document, file)
-        os.rename(path + ".new", path)
+        os.rename(new, path)
 
     def count_step(self, generation, step):
         if self._steps is None:

@@ -14,9 +14,6 @@ from rubato import checkpoint, plain
 
 CHUNK_BYTES = 8 << 20
 _SMALL_BYTES = 64 << 10
-_KINDS = {str(kind): kind for kind in (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64,
-                                       torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
-                                       torch.complex64, torch.complex128)}
 
 
 def exchange(choice, rank, group):
@@ -52,18 +49,11 @@ class _Link:
 
 
 def _send(link, values):
-    tensors = []
-    structure = plain.encode(values, tensors, "states")
-    # Sparse and quantised tensors have no plain bytes.
-    tensors = [tensor.detach().to_dense() if tensor.is_sparse else tensor.detach() for tensor in tensors]
-    kinds = [[str(tensor.dtype), list(tensor.shape)] for tensor in tensors]
-    for kind, _ in kinds:
-        if kind not in _KINDS:
-            raise TypeError(f"a tensor of the kind {kind} cannot be given to a new worker")
-    text = torch.frombuffer(bytearray(json.dumps({"value": structure, "tensors": kinds}).encode()), dtype=torch.uint8)
+    document = plain.Document(values, "states")
+    text = torch.frombuffer(bytearray(document.header()), dtype=torch.uint8)
     link.pass_on(torch.tensor([text.numel()], dtype=torch.int64).view(torch.uint8))
     link.pass_on(text)
-    views = [_bytes(tensor.cpu().contiguous()) for tensor in tensors]
+    views = [plain.as_bytes(tensor.cpu().contiguous()) for tensor in document.tensors]
     small = [view for view in views if view.numel() < _SMALL_BYTES]
     link.pass_on(torch.cat(small) if small else torch.empty(0, dtype=torch.uint8))
     for view in views:
@@ -78,8 +68,8 @@ def _receive(link):
     text = torch.empty(int(length.view(torch.int64)), dtype=torch.uint8)
     link.pass_on(text)
     description = json.loads(bytes(text.numpy()))
-    tensors = [torch.empty(shape, dtype=_KINDS[kind]) for kind, shape in description["tensors"]]
-    views = [_bytes(tensor) for tensor in tensors]
+    tensors = [torch.empty(shape, dtype=plain.KINDS[kind]) for kind, shape in description["tensors"]]
+    views = [plain.as_bytes(tensor) for tensor in tensors]
     small = [view for view in views if view.numel() < _SMALL_BYTES]
     packed = torch.empty(sum(view.numel() for view in small), dtype=torch.uint8)
     link.pass_on(packed)
@@ -91,7 +81,3 @@ def _receive(link):
     link.finish()
     return plain.decode(description["value"], tensors)
 
-
-def _bytes(tensor):
-    """Its memory. A scalar has no view of another kind in PyTorch 1.13."""
-    return tensor.reshape(-1).view(torch.uint8)

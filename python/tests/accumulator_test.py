@@ -1,8 +1,9 @@
 import unittest
 
 import testing
+import torch
 from rubato import checkpoint
-from rubato.torch import Accumulator, remaining_epochs_until
+from rubato.torch import Accumulator, AdaptiveDataLoader, remaining_epochs_until
 
 
 class Accumulating(testing.LibraryTest):
@@ -10,19 +11,42 @@ class Accumulating(testing.LibraryTest):
         stats = Accumulator()
         stats["loss"] += 2.0
         stats["loss"] -= 0.5
+        stats["loss"] = stats["loss"] + 1
         stats.update({"count": 3})
         stats.subtract({"count": 1})
+        stats += {"count": 4}
+        stats -= {"count": 2}
         with self.assertRaisesRegex(TypeError, "synchronized"):
             float(stats["loss"])
+        with self.assertRaisesRegex(TypeError, "synchronized"):
+            stats["loss"] += stats["count"]
         with self.assertRaises(TypeError):
             stats["loss"] = 1
-        with self.assertRaises(TypeError):
-            len(stats)
+        with self.assertRaises(ValueError):
+            stats["loss"] = Accumulator()["loss"] + 1
+        with self.assertRaises(KeyError):
+            del stats["loss"]
+        self.assertEqual((len(stats), list(stats), "loss" in stats, str(stats)), (0, [], False, "{}"))
         with stats.synchronized():
-            self.assertEqual(dict(stats), {"loss": 1.5, "count": 2})
+            self.assertEqual(dict(stats), {"loss": 2.5, "count": 4})
             self.assertIn("loss", stats)
-            with self.assertRaises(TypeError):
-                stats["loss"] = 1
+
+    def test_inside_it_is_a_dict(self):
+        stats = Accumulator(start=1)
+        stats["loss"] += 6
+        stats["count"] += 2
+        with stats.synchronized():
+            stats["mean"] = stats["loss"] / stats["count"]
+            with stats.synchronized():  # inside itself
+                self.assertEqual(str(stats), "{'start': 1, 'loss': 6, 'count': 2, 'mean': 3.0}")
+            del stats["start"]
+        stats["loss"] += 1
+        with stats.synchronized():
+            self.assertEqual(dict(stats), {"loss": 7, "count": 2, "mean": 3.0})
+            stats.clear()
+        stats["loss"] += 1
+        with stats.synchronized():
+            self.assertEqual(dict(stats), {"loss": 1})
 
     def test_a_sum_goes_on_after_a_restart(self):
         stats = Accumulator()
@@ -38,11 +62,49 @@ class Accumulating(testing.LibraryTest):
         stats = Accumulator()
         epochs = remaining_epochs_until(5)
         self.assertEqual(next(epochs), 2)
-        stats["count"] += 0  # the loop of this epoch is over: its synchronized() gives what it gave
+        stats["count"] += 10  # again, as after each restart in this epoch: this synchronized() gives what it gave
         with stats.synchronized():
             self.assertEqual(stats["count"], 30)
+            stats["count"] = 0  # so this changes nothing
         with stats.synchronized():
             self.assertEqual(stats["count"], 31)
+
+    def test_one_of_each_epoch_is_found_again(self):
+        for epoch in remaining_epochs_until(5):
+            stats = Accumulator()
+            stats["count"] += epoch
+            if epoch == 2:
+                checkpoint.save_all_states()
+                break
+        testing.forget()
+        for epoch in remaining_epochs_until(5):
+            stats = Accumulator()
+            with stats.synchronized():
+                self.assertEqual(dict(stats), {"count": 2} if epoch == 2 else {})
+            self.assertEqual([state.name for state in checkpoint.registered() if "accumulator" in state.name],
+                             [f"adaptdl-accumulator-epoch{epoch}-0"])
+
+    def test_sums_inside_a_loop_are_not_those_between_loops(self):
+        stats = Accumulator()
+        loader = AdaptiveDataLoader(torch.arange(4), batch_size=1)
+        for epoch in remaining_epochs_until(1):
+            for i, _ in enumerate(loader):
+                stats["count"] += 1
+                with stats.synchronized():
+                    self.assertEqual(stats["count"], i + 1)
+                with self.assertRaisesRegex(RuntimeError, "before the loop"):
+                    Accumulator()
+                if i == 2:
+                    checkpoint.save_all_states()
+                    break
+        testing.forget()
+        stats = Accumulator()
+        loader = AdaptiveDataLoader(torch.arange(4), batch_size=1)
+        for epoch in remaining_epochs_until(1):
+            for _ in loader:  # the third one, whose sum was in the checkpoint, and the fourth
+                stats["count"] += 10
+            with stats.synchronized():
+                self.assertEqual(stats["count"], 23)
 
 
 if __name__ == "__main__":

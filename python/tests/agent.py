@@ -12,7 +12,18 @@ import time
 
 import testing
 
+AHEAD = 3  # steps that workers do while nobody waits for them
 LIMIT_S = float(os.environ.get("RUBATO_TEST_LIMIT_S", 120))  # only a broken library reaches it
+
+
+class _Story:
+    """A text that is made when it is printed."""
+
+    def __init__(self, tell):
+        self._tell = tell
+
+    def __str__(self):
+        return self._tell()
 
 
 class Store:
@@ -48,6 +59,8 @@ class Agent:
         self.plans = os.path.join(folder, "plans")
         os.makedirs(self.plans)
         self._write("generation", struct.pack("<Q", 0))
+        self._limit = AHEAD
+        self._write("limit", struct.pack("<Q", self._limit))
         self.workers = {}  # all that were ever started
         self.generation = 0
         self.members = []  # names, by rank
@@ -58,7 +71,8 @@ class Agent:
     # The contract ------------------------------------------------------------------------------------------------------
 
     def _write(self, name, data):
-        with open(os.path.join(self.plans, name), "r+b" if name == "generation" and self._has(name) else "wb") as file:
+        whole = name in ("generation", "limit") and self._has(name)
+        with open(os.path.join(self.plans, name), "r+b" if whole else "wb") as file:
             file.write(data)
 
     def _has(self, name):
@@ -75,6 +89,14 @@ class Agent:
         self._write("plan.json.new", json.dumps(plan).encode())
         os.rename(os.path.join(self.plans, "plan.json.new"), os.path.join(self.plans, "plan.json"))
         self._write("generation", struct.pack("<Q", self.generation))
+        self.pace()  # the plan is seen after a step
+
+    def pace(self):
+        """Lets scripts that ask (testing.pause) do some steps more."""
+        limit = max((self.step(name)[1] for name in self.members), default=0) + AHEAD
+        if limit > self._limit:
+            self._limit = limit
+            self._write("limit", struct.pack("<Q", limit))
 
     def report(self, name):
         try:
@@ -91,8 +113,10 @@ class Agent:
         except (FileNotFoundError, struct.error):
             return 0, 0
 
-    def tend(self):
+    def tend(self, pace=True):
         """What an agent does by itself: plans anew when a member has died, has ended, or says that its group broke."""
+        if pace:
+            self.pace()
         ended = [name for name in self.members if self.workers[name].poll() is not None]
         broken = [name for name in self.members if name not in ended and self.report(name)["state"] == "broken"
                   and self.report(name)["generation"] == self.generation]
@@ -126,7 +150,7 @@ class Agent:
 
     def wait_for_state(self, name, state, generation=0):
         def there():
-            self.tend()
+            self.tend(pace=state != "ready")  # for that nobody has to do a step
             report = self.report(name)
             return report["state"] == state and report["generation"] >= generation
 
@@ -142,7 +166,13 @@ class Agent:
         return self.workers[name].code
 
     def story(self):
-        """For a test that failed: what each worker did, and where those that live are."""
+        """For a test that failed: what each worker did, and where those that live are.
+
+        Asked for only then: to tell where it is costs a worker time, and can take it down on Python 3.12.
+        """
+        return _Story(self._tell)
+
+    def _tell(self):
         for worker in self.workers.values():
             worker.send_signal(signal.SIGUSR1)
         time.sleep(0.2)

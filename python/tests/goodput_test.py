@@ -1,7 +1,8 @@
 import random
 import unittest
+from unittest import mock
 
-import testing  # noqa: F401  puts the library on the path
+import testing
 from rubato import goodput
 from rubato.goodput import Batch, GradParams, PerfParams, Point
 
@@ -49,9 +50,51 @@ class Fit(unittest.TestCase):
             self.assertTrue(all(0 < value < 1e9 for value in fitted), fitted)
             self.assertTrue(1 <= fitted.gamma <= 10)
 
+    def evaluations(self, call):
+        """(how many points were evaluated, the result)."""
+        count, real = 0, goodput._Fit.residuals
+
+        def residuals(fit, x):
+            nonlocal count
+            count += len(fit.points)
+            return real(fit, x)
+
+        with mock.patch.object(goodput._Fit, "residuals", residuals):
+            return call(), count
+
+    def test_a_fit_of_many_points_costs_no_more_than_one_of_some(self):
+        many = [p._replace(atomic_bsz=p.atomic_bsz + i) for i in range(8) for p in measured(self.perf, 0.02, i)]
+        fitted, count = self.evaluations(lambda: goodput.fit(many))
+        self.assertLess(self.worst_error(fitted, many), 0.15)
+        self.assertLess(count, 16 * 8 * 100)  # of sixteen points; it was of two hundred
+        self.assertEqual({(p.nodes, p.replicas) for p in goodput._thin(many)}, {(p.nodes, p.replicas) for p in many})
+        sizes = [p.replicas for p in goodput._thin([Point(1, size, 8, 0.1, 0.1) for size in range(1, 65)])]
+        self.assertEqual((len(sizes), sizes[0], sizes[-1]), (16, 1, 64))
+
     def test_nothing_measured_is_an_error(self):
         with self.assertRaises(ValueError):
             goodput.fit([])
+
+
+class Profile(testing.LibraryTest):
+    def test_what_was_measured_again_alike_is_not_fitted_again(self):
+        from rubato.torch import profile
+
+        job, real, fits = profile.current(), goodput.fit, []
+
+        def fit(points):
+            fits.append(len(points))
+            return real(points)
+
+        with mock.patch.object(goodput, "fit", fit):
+            for atomic, seconds in ((8, 0.1), (8, 0.101), (8, 0.1), (16, 0.15), (16, 0.15)):
+                job.add_times(atomic, seconds, seconds)
+                job.perf_params()
+            self.assertEqual(fits, [1, 2])  # at the first time, and for the new size
+            for _ in range(40):
+                job.add_times(16, 0.3, 0.3)
+            job.perf_params()
+            self.assertEqual(fits, [1, 2, 2])
 
 
 class Best(unittest.TestCase):

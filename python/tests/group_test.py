@@ -44,6 +44,17 @@ class GroupCase(testing.LibraryTest):
         os.makedirs(folder)
         return folder
 
+    def start_held(self, replicas, folder, generation, script="train.py", arguments=("3", "--slow", "0.05"), **variables):
+        """A group that does some steps, and no more until let_go(): it is not through before the test has its turn."""
+        hold = os.path.join(folder, "hold")
+        with open(hold, "w", encoding="utf-8"):
+            pass
+        return testing.start_group(script, replicas, folder, generation, arguments,
+                                   variables={"RUBATO_TEST_HOLD": hold, **variables})
+
+    def let_go(self, folder):
+        os.unlink(os.path.join(folder, "hold"))
+
     def wait_for(self, processes, folder, generation, text):
         deadline = time.monotonic() + LIMIT_S
         while text not in testing.output(folder, generation, 0):
@@ -63,27 +74,77 @@ class Group(GroupCase):
         alone = self.run_group(1, folder=self.fresh("alone"), arguments=("3", "--adam"))
         self.assert_close(alone, self.run_group(2, folder=self.fresh("two"), arguments=("3", "--adam")))
 
+    def test_sparse_gradients(self):
+        for kind in ((), ("--adam",), ("--accumulate",)):
+            with self.subTest(kind):
+                arguments = ("3", "--sparse", *kind)
+                alone = self.run_group(1, folder=self.fresh("-".join(("alone", *kind))), arguments=arguments)
+                two = self.run_group(2, folder=self.fresh("-".join(("two", *kind))), arguments=arguments)
+                self.assert_close(alone, two)
+
+    def weights_of_all(self, replicas, *arguments):
+        folder = self.fresh("-".join((str(replicas), *arguments)))
+        codes = self.finish(testing.start_group("eval_mode.py", replicas, folder, 0, arguments))
+        outputs = [testing.output(folder, 0, rank) for rank in range(replicas)]
+        self.assertEqual(codes, [0] * replicas, outputs[0])
+        return [json.loads(text[text.index("weights ") + 8 :].splitlines()[0]) for text in outputs]
+
+    def test_a_model_in_evaluation_mode_is_trained_by_all_workers_together(self):
+        for kind in ("frozen", "forgotten", "second", "inline", "small", "past"):
+            with self.subTest(kind):
+                alone, = self.weights_of_all(1, kind)
+                for weights in self.weights_of_all(3, kind):
+                    self.assert_close(alone, weights)
+
+    def test_outside_of_the_librarys_loops_too(self):
+        first, second = self.weights_of_all(2, "outside")
+        self.assert_close(first, second)
+
     def test_asked_to_go_in_the_middle_and_continued_with_other_sizes(self):
         expected = self.run_group(1, folder=self.fresh("expected"))
         folder = self.fresh("elastic")
         for generation, replicas in enumerate((2, 3, 1)):
-            processes = testing.start_group("train.py", replicas, folder, generation, ("3", "--slow", "0.05"))
+            processes = self.start_held(replicas, folder, generation)
             self.wait_for(processes, folder, generation, "step")
             processes[-1].send_signal(signal.SIGTERM)  # one is told, all leave
+            self.let_go(folder)
             codes = self.finish(processes)
-            if codes == [0] * replicas:
-                break  # it was through before the signal came
             self.assertEqual(codes, [143] * replicas, testing.output(folder, generation, 0))
         self.assert_close(expected, self.run_group(2, generation=9, folder=folder))
+
+    def test_the_same_lives_draw_the_same_numbers(self):
+        def live(name):
+            folder, drawn = self.fresh(name), []
+            for generation, replicas in enumerate((2, 3)):
+                codes = self.finish(testing.start_group("draws.py", replicas, folder, generation, ("3",)))
+                said = [testing.output(folder, generation, rank) for rank in range(replicas)]
+                self.assertEqual(codes, [143] * replicas, said[0])
+                drawn.append([json.loads(text.split("drawn ")[-1]) for text in said])
+            return drawn
+
+        first, second = live("first"), live("second")
+        self.assertEqual(first, second)
+        later = [number for worker in first[1] for number in worker]
+        self.assertEqual(len(set(later)), 9, "workers of a later life do not draw the same")
+        self.assertFalse(set(later) & {number for worker in first[0] for number in worker})
+
+    def test_workers_without_the_librarys_loops_stop_after_the_same_step(self):
+        processes = testing.start_group("stop.py", 3, self.folder.name)
+        self.wait_for(processes, self.folder.name, 0, "step 3")  # by then all have asked once
+        processes[1].send_signal(signal.SIGTERM)
+        self.assertEqual(self.finish(processes), [143] * 3, testing.output(self.folder.name, 0, 0))
+        ends = {testing.output(self.folder.name, 0, rank).splitlines()[-1] for rank in range(3)}
+        self.assertEqual(len(ends), 1, ends)
 
     def test_killed_in_the_middle_it_goes_on_from_what_was_saved(self):
         expected = self.run_group(1, folder=self.fresh("expected"))
         folder = self.fresh("killed")
-        processes = testing.start_group("train.py", 2, folder, 0, ("3", "--slow", "0.05"))
+        processes = self.start_held(2, folder, 0)
         self.wait_for(processes, folder, 0, "step")
         processes[0].send_signal(signal.SIGTERM)
-        self.finish(processes)
-        processes = testing.start_group("train.py", 2, folder, 1, ("3", "--slow", "0.05"))
+        self.let_go(folder)
+        self.assertEqual(self.finish(processes), [143] * 2, testing.output(folder, 0, 0))
+        processes = self.start_held(2, folder, 1)
         self.wait_for(processes, folder, 1, "step")
         for process in processes:
             process.kill()

@@ -70,6 +70,10 @@ class Choice(unittest.TestCase):
         headers = [Header(0, True, 7, 2), Header(1, True, 7, 3), Header(2, False, 0, 0)]
         self.assertEqual(membership.choose(headers), (1, (2,), (0,)))
 
+    def test_a_veteran_that_missed_the_update_of_a_second_model_gets_the_state(self):
+        headers = [Header(0, True, 7, 2, 13), Header(1, True, 7, 2, 14), Header(2, True, 7, 2, 14)]
+        self.assertEqual(membership.choose(headers), (1, (0,), ()))
+
     def test_everybody_ends_with_the_most_advanced_state(self):
         draw = random.Random(4)
         for _ in range(500):

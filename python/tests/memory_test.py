@@ -1,4 +1,5 @@
 """Out of memory with a larger batch."""
+import collections
 import json
 import os
 import unittest
@@ -8,7 +9,7 @@ import testing
 import torch
 import torch.distributed as dist
 from rubato import collective, env, goodput
-from rubato.torch import AdaptiveDataLoader, AdaptiveDataParallel, current_dataloader, init_process_group, profile
+from rubato.torch import AdaptiveDataLoader, AdaptiveDataParallel, current_dataloader, init_process_group, memory, profile
 
 FITS = 10
 
@@ -31,7 +32,7 @@ class Model(torch.nn.Module):
         self.layer, self.where = torch.nn.Linear(1, 1), where
 
     def forward(self, x):
-        if self.where == "forward" and len(x) > FITS and torch.is_grad_enabled():
+        if len(x) > FITS and (self.where == "everywhere" or (self.where == "forward" and torch.is_grad_enabled())):
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
         return Exhausted.apply(self.layer(x)) if self.where == "backward" else self.layer(x)
 
@@ -79,6 +80,28 @@ class Memory(testing.LibraryTest):
 
     def test_in_forward_the_step_is_taken_again_with_less(self):
         self.check("forward")
+
+    def test_where_not_even_its_outputs_fit(self):
+        self.check("everywhere")
+
+    def test_a_stand_in_has_the_shape_of_all_samples(self):
+        Outputs = collections.namedtuple("Outputs", "loss logits")
+
+        def module(x, scale, mask=None):
+            if len(x) > FITS:
+                raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+            assert mask is None or len(mask) == len(x)
+            return {"out": Outputs(x.sum(), [x * scale, (x[:, :1],)]), "size": len(x)}
+
+        x, scale = torch.ones(64, 3, requires_grad=True), torch.ones(3)
+        for mask in (None, torch.ones(64, dtype=torch.bool)):
+            given = memory.stand_in(module, (x, scale), {"mask": mask})
+            logits, (first,) = given["out"].logits
+            self.assertEqual((logits.shape, first.shape, given["out"].loss.shape), ((64, 3), (64, 1), ()))
+            self.assertFalse(logits.requires_grad)
+        self.assertEqual(memory.stand_in(module, (x[:4], scale), {})["size"], 4)
+        with self.assertRaisesRegex(RuntimeError, "out of memory"):
+            memory.stand_in(lambda value: module(torch.ones(64, 3), scale), (torch.ones(64),), {})
 
     def test_in_backward_the_step_is_taken_again_with_less(self):
         self.check("backward")

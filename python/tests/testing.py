@@ -1,9 +1,12 @@
 """A fresh library in a fresh environment for each test; groups of real processes."""
+import atexit
 import faulthandler
 import os
+import random
 import runpy
 import signal
 import socket
+import struct
 import sys
 import tempfile
 import time
@@ -11,9 +14,14 @@ import traceback
 import unittest
 
 import torch
+try:
+    import torch._dynamo  # noqa: F401  PyTorch 2 imports it with the first optimiser: here once, not in each worker
+except ImportError:
+    pass
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LIBRARY = os.path.dirname(HERE)
+_held_ports, _pauses = [], 0
 if LIBRARY not in sys.path:
     sys.path.insert(0, LIBRARY)
 
@@ -26,16 +34,15 @@ VARIABLES = ("RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "RUBATO_GENERATION", "ADA
 def forget():
     """As if the process had just begun."""
     from rubato import checkpoint
-    from rubato.torch import accumulator, data, epoch, profile
+    from rubato.torch import data, epoch, profile
 
     checkpoint._reset()
-    checkpoint._loading_from = (None, None)
-    data._counter = accumulator._counter = 0
-    data._flags = epoch._state = profile._profile = None
+    epoch._reset()
+    data._flags = profile._profile = None
     data.Loop.current = data.Loop._training = None
     data.Loop._positions.clear()
     data.Loop.models.clear()
-    data.epochs_end_by_progress = False
+    data.epochs_end_by_progress = data.equal_shares = False
 
 
 class LibraryTest(unittest.TestCase):
@@ -102,6 +109,7 @@ class Forked:
 def _be_worker(argv, env, out):
     """In the child: never returns."""
     code = 1
+    atexit._clear()  # those of the test are none of ours
     try:
         os.dup2(out, 1)
         os.dup2(out, 2)
@@ -122,15 +130,54 @@ def _be_worker(argv, env, out):
     except BaseException:
         traceback.print_exc()
     finally:
+        atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Outside the ranges from which the kernel and rubato take ports; nobody else's who asks so (tests/e2e/harness.py),
+    although it is not bound yet: the name of an abstract socket is this process's until it ends."""
+    while True:
+        port = random.SystemRandom().randrange(15000, 20000)
+        held = socket.socket(socket.AF_UNIX)
+        try:
+            held.bind(f"\0rubato-test-port-{port}")
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            held.close()
+            continue
+        _held_ports.append(held)
+        return port
+
+
+def _number_in(path, at):
+    try:
+        with open(path, "rb") as file:
+            return struct.unpack_from("<Q", file.read(), at)[0]
+    except (FileNotFoundError, struct.error):
+        return 0
+
+
+def pause(seconds):
+    """For scripts, after each step: nothing may be over before the test has done its part, however late it gets its turn.
+
+    A worker of agent.py goes as far as that one lets it. Another one stops after some steps while there is the file
+    $RUBATO_TEST_HOLD.
+    """
+    global _pauses
+    time.sleep(seconds)
+    _pauses += 1
+    hold = os.environ.get("RUBATO_TEST_HOLD")
+    while hold and _pauses > 3 and os.path.exists(hold):
+        time.sleep(0.003)
+    folder = os.environ.get("RUBATO_PLAN_DIR")
+    if folder and os.path.exists(os.path.join(folder, "limit")):
+        own = os.path.join(folder, f"worker-{os.environ['RUBATO_WORKER_ID']}.step")
+        while _number_in(own, 8) > _number_in(os.path.join(folder, "limit"), 0):
+            time.sleep(0.003)
 
 
 def start_group(script, replicas, folder, generation=0, arguments=(), variables=None):

@@ -12,6 +12,8 @@ namespace {
 constexpr Duration kDetailsInterval = 50ms;
 // An agent that connects and says nothing is not kept.
 constexpr Duration kGreetingMax = 5s;
+int64_t micros(Instant at) { return at.time_since_epoch().count() / 1000; }
+
 // At the end: how long agents that stop their workers are waited for beyond what they need is up to them; one that
 // has gone silent is given up with the heartbeat. This bounds the rest.
 constexpr Duration kFarewellMax = 60s;
@@ -44,11 +46,17 @@ void Coordinator::supersede(const Moved& by) {
   changed_.notify();
 }
 
+void Coordinator::retire(const std::string& reason) {
+  machine_.retire(self_, reason, turn());
+  changed_.notify();
+}
+
 Task<std::optional<AgentId>> Coordinator::greet(Connection& connection) {
   const Instant deadline = world_.clock.now() + kGreetingMax;
   auto answered = co_await with_deadline(world_.clock.loop(), deadline, connection.receive());
   if (!answered || !*answered) co_return std::nullopt;
   const Instant now = turn();
+  if (machine_.retired()) co_return std::nullopt;
   const Message message = decode(**answered, now);
   if (const auto* moved = std::get_if<Moved>(&message)) {
     // A group that has run outranks one that only gathers, should both be led by their second host.
@@ -110,7 +118,7 @@ Task<void> Coordinator::attend(std::unique_ptr<Connection> connection) {
     sessions_.erase(session);
     changed_.notify();
     // After the end everybody goes: no loss.
-    if (machine_.phase() == Phase::kEnded) co_return;
+    if (machine_.phase() == Phase::kEnded || machine_.retired()) co_return;
     const Loss how = connection->ended() == Connection::End::kSilent ? Loss::kSilent : Loss::kClosed;
     const auto doorway = machine_.doorway(*id);
     machine_.disconnected(*id, how, turn());
@@ -132,9 +140,14 @@ Task<void> Coordinator::verify_death(AgentId id, Endpoint doorway) {
 void Coordinator::dispatch(const AgentId& id, const Message& message) {
   const Instant now = turn();
   if (const auto* beat = std::get_if<Beat>(&message)) {
-    const Duration age = std::chrono::microseconds(std::max<int64_t>(beat->age_us, 0));
-    machine_.heard(id, now - age, now);
-    if (const auto it = sessions_.find(id); it != sessions_.end()) it->second->send(encode(*beat, now));
+    std::optional<Instant> proof;
+    if (beat->proof_us > 0) proof = Instant(std::chrono::microseconds(beat->proof_us));
+    machine_.heard(id, proof, now);
+    const auto session = sessions_.find(id);
+    if (beat->sent_us == 0 || session == sessions_.end()) return;
+    Beat answer = *beat;
+    answer.at_us = micros(now);
+    session->second->send(encode(answer, now));
     return;
   }
   if (const auto* ready = std::get_if<Ready>(&message)) {
@@ -236,7 +249,7 @@ Task<void> Coordinator::run() {
     const bool still_host = co_await publish();
     if (!still_host) co_return;
     const Instant now = world_.clock.now();
-    if (machine_.phase() == Phase::kEnded) {
+    if (machine_.phase() == Phase::kEnded || machine_.retired()) {
       if (!farewell) farewell = now + kFarewellMax;
       if (machine_.revision() == published_revision_ && (sessions_.empty() || now >= *farewell)) co_return;
     }

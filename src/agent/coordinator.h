@@ -47,6 +47,9 @@ class Coordinator {
   elastic::Legacy legacy() const { return machine_.legacy(); }
   elastic::Phase phase() const { return machine_.phase(); }
 
+  // Its agent leaves, and its workers are gone: run() ends when the others have heard of it and are gone.
+  void retire(const std::string& reason);
+
   // Set when another host has shown a newer epoch.
   const std::optional<elastic::Moved>& superseded_by() const { return superseded_by_; }
   void supersede(const elastic::Moved& by);

@@ -1,4 +1,8 @@
 // The default backend: the agent at the endpoint hosts the rendezvous; when it is lost, the oldest survivor does.
+//
+// Where the endpoint is a name of all machines (`*NAME`), nobody can tell by it who hosts: the agent with is_host=1
+// begins, every agent that has joined opens the endpoint's port on its own machine and shows newcomers the way, and
+// addresses take the name's place: a refusal at the name proves nobody's death.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,13 +26,15 @@ constexpr Duration kScoutInterval = 100ms;
 // before it forms a group of its own: one connection attempt to a machine that was down, one pause, one trip.
 constexpr Duration kOlderHostAfter = kAskMax + kScoutInterval + 100ms;
 constexpr Duration kSayTryingAfter = 3s;
+constexpr size_t kDoorsMax = 4;  // of a name of all machines, asked at a time
 
 class EmbeddedFinder final : public Finder {
  public:
   explicit EmbeddedFinder(const FinderContext& context)
       : context_(context),
         world_(context.world),
-        endpoint_(parse_endpoint(context.spec.endpoint, 29400)),
+        is_entry_(context.spec.endpoint.starts_with('*')),
+        endpoint_(parse_endpoint(context.spec.endpoint.substr(is_entry_ ? 1 : 0), 29400)),
         doorway_(context.world, context.self),
         role_(context.world, context.self, context.key, context.spec.run_id, context.events, doorway_) {
     const bool private_group = is_loopback(endpoint_.host);
@@ -58,6 +64,7 @@ class EmbeddedFinder final : public Finder {
   }
   void settled(const View& view) override {
     following(view);
+    if (is_entry_ && !at_endpoint_) bind_endpoint();
     // A successor that has not formed a round yet still has to account for the agents of the host before it.
     if (role_.active() && !role_.coordinator().incumbent()) return;
     last_ = view;
@@ -65,6 +72,7 @@ class EmbeddedFinder final : public Finder {
   }
   Endpoint found() const override { return found_; }
   Task<void> farewell() override { co_await role_.ended(); }
+  Task<void> hand_over(std::string reason) override { co_await role_.hand_over(std::move(reason)); }
   uint16_t peer_port() const override { return peer_port_; }
   bool hosting() const override { return role_.active(); }
 
@@ -72,23 +80,45 @@ class EmbeddedFinder final : public Finder {
     while (true) {
       co_await Sleep(world_.clock.loop(), world_.clock.now() + kScoutInterval);
       if (!role_.active()) continue;
-      if (last_ && !at_endpoint_ && last_host_ == endpoint_ && role_.coordinator().provisional()) {
+      if (last_ && !at_endpoint_ && !is_entry_ && last_host_ == endpoint_ && role_.coordinator().provisional()) {
         const bool local = co_await world_.network.is_local(endpoint_.host);
         const bool free = local && bind_endpoint();
         if (free && role_.active()) role_.coordinator().declare_dead(last_->host, last_->host_in_round);
         if (!role_.active()) continue;
       }
       if (last_ && (role_.coordinator().provisional() || !role_.coordinator().incumbent())) {
-        const std::optional<Endpoint> endpoint = at_endpoint_ ? std::nullopt : std::optional(endpoint_);
-        const auto better =
-            co_await look_around(world_, context_.key, context_.self, *last_, last_host_, endpoint, role_);
+        std::vector<Endpoint> elsewhere = co_await find_doors();
+        const auto better = co_await find_missing(world_, context_.key, context_.self, *last_, last_host_,
+                                                  std::move(elsewhere), role_);
         if (better && role_.active()) role_.coordinator().supersede(*better);
       }
-      if (role_.active() && !role_.coordinator().provisional() && !at_endpoint_) co_await claim_endpoint();
+      const bool away = role_.active() && !role_.coordinator().provisional() && !at_endpoint_;
+      if (away && !is_entry_) co_await claim_endpoint();
     }
   }
 
  private:
+  // Where a host that this agent has never heard of may be found. At a name of all machines, some of them: those that
+  // this agent knew may all have been replaced while it was cut off.
+  Task<std::vector<Endpoint>> find_doors() {
+    std::vector<Endpoint> doors;
+    if (!is_entry_) {
+      if (!at_endpoint_) doors.push_back(endpoint_);
+      co_return doors;
+    }
+    const Instant deadline = world_.clock.now() + kConnectMax;
+    auto found = co_await with_deadline(world_.clock.loop(), deadline, world_.network.resolve(endpoint_.host));
+    if (!found) co_return doors;
+    const std::vector<std::string> ours = world_.network.addresses();
+    std::erase_if(*found, [&](const std::string& address) { return std::ranges::find(ours, address) != ours.end(); });
+    while (!found->empty() && doors.size() < kDoorsMax) {
+      const auto pick = found->begin() + static_cast<int64_t>(world_.random.below(found->size()));
+      doors.push_back({*pick, endpoint_.port});
+      found->erase(pick);
+    }
+    co_return doors;
+  }
+
   Task<ConnectResult> connect(Endpoint endpoint, Duration most) {
     const Instant deadline = world_.clock.now() + most;
     co_return co_await world_.network.connect(std::move(endpoint), context_.key, deadline, context_.terms.heartbeat);
@@ -96,7 +126,21 @@ class EmbeddedFinder final : public Finder {
 
   std::unique_ptr<Connection> take(ConnectResult result, const Endpoint& endpoint) {
     found_ = endpoint;
+    if (is_entry_ && endpoint == endpoint_) found_.host = result.connection->peer_address();
     return std::move(result.connection);
+  }
+
+  // Where others reach this agent once it listens at the endpoint.
+  Endpoint own_endpoint() {
+    if (!is_entry_) return endpoint_;
+    Endpoint own = endpoint_;
+    const std::vector<std::string> addresses = world_.network.addresses();
+    if (!context_.spec.local_addr.empty()) {
+      own.host = context_.spec.local_addr;
+    } else if (!addresses.empty()) {
+      own.host = addresses.front();
+    }
+    return own;
   }
 
   // True when this agent now listens at the endpoint.
@@ -123,9 +167,9 @@ class EmbeddedFinder final : public Finder {
     bool said = context_.spec.quiet;
     for (int attempt = 1;; ++attempt) {
       if (local && bind_endpoint()) {
-        found_ = endpoint_;
+        found_ = own_endpoint();
         Rendezvous machine(context_.terms, world_.clock.now());
-        role_.begin(std::move(machine), endpoint_, nullptr);
+        role_.begin(std::move(machine), found_, nullptr);
         co_return role_.connect();
       }
       const Duration most = std::clamp<Duration>(deadline - world_.clock.now(), 50ms, kConnectMax);
@@ -140,7 +184,7 @@ class EmbeddedFinder final : public Finder {
       }
       if (!said && world_.clock.now() >= since + kSayTryingAfter) {
         said = true;
-        world_.console.err(fmt::format("rubato: {}; trying for another {} (is the first agent up?)\n", failure.words,
+        world_.console.err(fmt::format("rubato: {}; trying for another {} (is the first agent up?)\n", failure.message,
                                        format_duration(deadline - world_.clock.now())));
       }
       co_await Sleep(world_.clock.loop(), world_.clock.now() + pause);
@@ -151,10 +195,10 @@ class EmbeddedFinder final : public Finder {
   Error unreachable(const ConnectFailure& failure, int attempts, bool local) const {
     const std::string where = to_string(endpoint_);
     const std::string tried =
-        fmt::format("{} ({} tries in {})", failure.words, attempts, format_duration(context_.terms.join_timeout));
+        fmt::format("{} ({} tries in {})", failure.message, attempts, format_duration(context_.terms.join_timeout));
     switch (failure.kind) {
       case ConnectFailure::Kind::kRejected:
-        return Error(ErrorCode::kConflict, failure.words, where,
+        return Error(ErrorCode::kConflict, failure.message, where,
                      "another program or another job has this port, or the agents have different --rdzv-id or "
                      "--rdzv-key-file: use another port, or the same id and key on every machine");
       case ConnectFailure::Kind::kRefused:
@@ -178,7 +222,8 @@ class EmbeddedFinder final : public Finder {
     const View& last = *past.view;
     Dead dead;
     while (world_.clock.now() < deadline) {
-      if (past.host && last.host != context_.self && !dead.has(last.host) && !past.unanswered.contains(*past.host)) {
+      const bool may_live = !last.host_leaves && !dead.has(last.host);
+      if (past.host && last.host != context_.self && may_live && !past.unanswered.contains(*past.host)) {
         ConnectResult result = co_await connect(*past.host, kAskMax);
         if (result.connection) co_return take(std::move(result), *past.host);
         if (result.failure->kind == ConnectFailure::Kind::kRefused) dead.add(last.host, last.host_in_round);
@@ -190,7 +235,8 @@ class EmbeddedFinder final : public Finder {
         if (next.id == context_.self) {
           // On one machine the endpoint is free again: take it before a newcomer does. Asked before the role begins:
           // nothing may come between that and our own connection.
-          const bool local = co_await world_.network.is_local(endpoint_.host);
+          bool local = false;
+          if (!is_entry_) local = co_await world_.network.is_local(endpoint_.host);
           // That it is free proves that the host which had it is gone.
           if (local && bind_endpoint() && past.host == endpoint_) dead.add(last.host, last.host_in_round);
           found_ = there;
@@ -203,7 +249,7 @@ class EmbeddedFinder final : public Finder {
         if (result.connection) co_return take(std::move(result), there);
         if (result.failure->kind == ConnectFailure::Kind::kRefused) dead.add(next.id, next.in_round);
       }
-      if (past.host != endpoint_ && !at_endpoint_) {
+      if (past.host != endpoint_ && (!at_endpoint_ || is_entry_)) {
         ConnectResult result = co_await connect(endpoint_, kAskMax);
         if (result.connection) co_return take(std::move(result), endpoint_);
       }
@@ -227,7 +273,8 @@ class EmbeddedFinder final : public Finder {
 
   FinderContext context_;
   World& world_;
-  Endpoint endpoint_;
+  const bool is_entry_;
+  const Endpoint endpoint_;
   std::string interface_;
   uint16_t peer_port_ = 0;
   bool at_endpoint_ = false;

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/error.h"
+
 namespace rubato::agent {
 
 namespace {
@@ -17,8 +19,20 @@ std::string bounded(std::string text) {
 }
 }  // namespace
 
+std::optional<std::string> read_error_file(Files& files, const std::string& path) {
+  try {
+    return files.read_range(path, 0, kErrorFileMax + 1);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 ErrorReport read_error_report(std::string_view bytes) {
   using nlohmann::json;
+  if (bytes.size() > kErrorFileMax) {
+    return {fmt::format("(its error file is larger than {} MiB; this is how it begins)", kErrorFileMax >> 20),
+            std::string(bytes.substr(0, kTextMax))};
+  }
   const json document = json::parse(bytes, nullptr, false);
   if (document.is_discarded()) {
     return {fmt::format("(its error file is torn: {} bytes that are not JSON; the worker died while writing it)",
@@ -60,7 +74,8 @@ std::string failure_document(const elastic::Failure& failure, const std::optiona
   using Json = nlohmann::ordered_json;
   // What is nested deeper is no error file, and would need as deep a stack to be written.
   const Json::parser_callback_t flat = [](int depth, Json::parse_event_t, Json&) { return depth <= 32; };
-  Json document = worker_bytes ? Json::parse(*worker_bytes, flat, false) : Json(Json::value_t::discarded);
+  const bool readable = worker_bytes && worker_bytes->size() <= kErrorFileMax;
+  Json document = readable ? Json::parse(*worker_bytes, flat, false) : Json(Json::value_t::discarded);
   if (!document.is_object() || !document.contains("message")) {
     const std::string message = failure.message.empty() ? describe(failure) : failure.message;
     document = Json::parse(launcher_document(message, failure.traceback, now));

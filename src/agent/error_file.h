@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "elastic/restart.h"
+#include "world/files.h"
 
 namespace rubato::agent {
 
@@ -14,7 +15,13 @@ struct ErrorReport {
   std::string traceback;
 };
 
-// Never throws: a torn or foreign file is reported as what it is.
+// A longer one (an exception with a whole data set in its message) would keep its reader busy for seconds.
+inline constexpr size_t kErrorFileMax = size_t{16} << 20;
+
+// What is in it, or one byte more than kErrorFileMax of it; nullopt: there is none, or it cannot be read.
+std::optional<std::string> read_error_file(Files& files, const std::string& path);
+
+// Never throws: a torn, foreign or oversized file is reported as what it is.
 ErrorReport read_error_report(std::string_view bytes);
 
 // The launcher's own error file, as torch's @record writes it: the worker's document with its exit code added, or, for

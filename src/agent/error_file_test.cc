@@ -80,6 +80,18 @@ RC_GTEST_PROP(ErrorFile, AnyBytesGiveAMessage, (const std::string& bytes)) {
   RC_ASSERT(!read_error_report("{\"message\": {\"message\": " + bytes + "}}").message.empty());
 }
 
+TEST(ErrorFile, OneOfManyMegabytesIsNotReadThrough) {
+  const std::string huge = R"({"message": {"message": ")" + std::string(kErrorFileMax, 'x') + R"("}})";
+  const ErrorReport report = read_error_report(huge);
+  EXPECT_EQ(report.message, "(its error file is larger than 16 MiB; this is how it begins)");
+  EXPECT_EQ(report.traceback.substr(0, 30), huge.substr(0, 30));
+  EXPECT_LT(report.traceback.size(), 100'000u);
+  elastic::Failure failure;
+  failure.exit_code = 1;
+  failure.message = report.message;
+  EXPECT_LT(failure_document(failure, huge, WallTime{}).size(), 100'000u);
+}
+
 using Json = nlohmann::json;
 
 TEST(LauncherErrorFile, IsTheWorkersWithItsExitCode) {

@@ -71,7 +71,7 @@ class EtcdFinder final : public Finder {
     if (trouble) throw *trouble;
     throw Error(ErrorCode::kUnavailable,
                 fmt::format("found no host for the rendezvous '{}' in {}: {}", context_.spec.run_id,
-                            format_duration(context_.terms.join_timeout), last_words_),
+                            format_duration(context_.terms.join_timeout), last_output_),
                 context_.spec.endpoint, "check that the machines of the job reach each other");
   }
 
@@ -97,6 +97,17 @@ class EtcdFinder final : public Finder {
     }
   }
 
+  // Nobody waits for the lease to run out.
+  Task<void> hand_over(std::string reason) override {
+    if (!role_.active() || created_ == 0) co_return;
+    co_await role_.hand_over(std::move(reason));
+    try {
+      co_await remove_host(created_, world_.clock.now() + kStoreMax);
+    } catch (const Error&) {
+      // It runs out by itself.
+    }
+  }
+
   Task<void> farewell() override {
     const bool hosted = role_.active();
     co_await role_.ended();
@@ -118,7 +129,8 @@ class EtcdFinder final : public Finder {
     while (true) {
       co_await Sleep(world_.clock.loop(), world_.clock.now() + kScoutPause);
       if (!role_.active() || role_.coordinator().incumbent() || !last_) continue;
-      co_await look_around(world_, context_.key, context_.self, *last_, last_host_, std::nullopt, role_);
+      std::vector<Endpoint> nowhere_else;
+      co_await find_missing(world_, context_.key, context_.self, *last_, last_host_, std::move(nowhere_else), role_);
     }
   }
 
@@ -138,9 +150,9 @@ class EtcdFinder final : public Finder {
       found_ = there;
       co_return std::move(result.connection);
     }
-    last_words_ = result.failure->words;
+    last_output_ = result.failure->message;
     if (result.failure->kind == ConnectFailure::Kind::kRejected) {
-      throw Error(ErrorCode::kConflict, result.failure->words, to_string(there),
+      throw Error(ErrorCode::kConflict, result.failure->message, to_string(there),
                   "use the same --rdzv-id and --rdzv-key-file on every machine");
     }
     if (result.failure->kind == ConnectFailure::Kind::kRefused) {
@@ -263,8 +275,8 @@ class EtcdFinder final : public Finder {
     }
   }
 
-  void say_once(const std::string& words) {
-    if (!std::exchange(said_, true)) world_.console.err(words);
+  void say_once(const std::string& text) {
+    if (!std::exchange(said_, true)) world_.console.err(text);
   }
 
   FinderContext context_;
@@ -281,7 +293,7 @@ class EtcdFinder final : public Finder {
   Instant state_renewed_{};
   int64_t created_ = 0;  // the revision of our host key: our term
   Instant renewed_{};
-  std::string last_words_ = "nobody hosts it";
+  std::string last_output_ = "nobody hosts it";
   bool said_ = false;
   bool again_at_once_ = false;
   Event changed_;

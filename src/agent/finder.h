@@ -48,6 +48,10 @@ class Finder {
   // This agent hosts, and others still need it: returns when they do not.
   virtual Task<void> farewell() = 0;
 
+  // This agent leaves, and its workers are gone. If it hosts, it says so to the others, so that one of them takes over
+  // without having to find out whether this machine lives; returns when they have heard it.
+  virtual Task<void> hand_over(std::string reason) = 0;
+
   // This agent is, or tries to become, the host.
   virtual bool hosting() const = 0;
 
@@ -56,10 +60,10 @@ class Finder {
 };
 
 // A would-be host, or one that has just taken over, looks after the agents of the last view that have not come to it:
-// a refused connection proves that an agent is dead, and another host may answer, there or at `endpoint`. Null, or who
+// a refused connection proves that an agent is dead, and another host may answer, there or `elsewhere`. Null, or who
 // hosts instead.
-Task<std::optional<elastic::Moved>> look_around(World& world, const ChannelKey& key, AgentId self, elastic::View last,
-                                                std::optional<Endpoint> host, std::optional<Endpoint> endpoint,
+Task<std::optional<elastic::Moved>> find_missing(World& world, const ChannelKey& key, AgentId self, elastic::View last,
+                                                std::optional<Endpoint> host, std::vector<Endpoint> elsewhere,
                                                 HostRole& role);
 
 struct FinderContext {

@@ -56,6 +56,11 @@ std::unique_ptr<Connection> HostRole::connect() {
   return std::move(ours);
 }
 
+Task<void> HostRole::hand_over(std::string reason) {
+  if (coordinator_) coordinator_->retire(reason);
+  co_await ended();
+}
+
 Task<void> HostRole::ended() {
   while (coordinator_) co_await changed_.wait();
 }

@@ -30,6 +30,9 @@ class HostRole {
   // Returns when this agent does not host (any more).
   Task<void> ended();
 
+  // Says goodbye to the agents of the group, and returns when they have gone to look for the next host.
+  Task<void> hand_over(std::string reason);
+
  private:
   Task<void> serve();
 

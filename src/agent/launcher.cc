@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "agent/direct_outlets.h"
 #include "agent/error_file.h"
 #include "agent/flush.h"
+#include "agent/notice_file.h"
 
 namespace rubato::agent {
 
@@ -17,6 +19,8 @@ namespace {
 
 // After the end, agents that still stop their workers are waited for; then the host goes.
 constexpr Duration kGoodbyeMax = 60s;
+// A host that leaves does not wait longer for the others to have heard it.
+constexpr Duration kHandOverMax = 1s;
 
 constexpr Duration kNoticePoll = 1s;
 
@@ -37,12 +41,19 @@ Terms make_terms(const LaunchSpec& spec) {
   Terms terms;
   terms.min_nodes = spec.min_nodes;
   terms.max_nodes = spec.max_nodes;
+  terms.step = spec.nodes_step;
   terms.max_restarts = spec.max_restarts;
   terms.last_call = spec.last_call;
   terms.join_timeout = spec.join_timeout;
   terms.heartbeat = spec.heartbeat;
   terms.spares = spec.spares;
   return terms;
+}
+
+std::string why_spare(const Legacy& legacy) {
+  if (legacy.terms.step > 1 && legacy.round_size < legacy.terms.max_nodes)
+    return fmt::format("the group grows by {} agents: this one waits for more", legacy.terms.step);
+  return fmt::format("the group is full ({} agents): this one waits as a spare", legacy.terms.max_nodes);
 }
 
 std::unique_ptr<Finder> make_finder(LaunchContext& context, const LaunchSpec& spec, const AgentId& self,
@@ -65,10 +76,14 @@ LaunchSpec completed(LaunchSpec spec) {
   return spec;
 }
 
-std::string make_log_folder(World& world, const LaunchSpec& spec) {
+constexpr size_t kFolderNameMax = 200;  // of the 255 bytes that a name may have
+
+std::string make_log_folder(World& world, const LaunchSpec& spec, const std::string& temporary) {
   if (spec.log_dir == "/dev/null") return "";
-  const std::string base = spec.log_dir.empty() ? world.files.make_temporary_folder("rubato_") : spec.log_dir;
-  return fmt::format("{}/{}_{}", base, spec.run_id, world.random.hex(8));
+  // An id may be a path, as of a configuration: it must lead nowhere from here.
+  std::string name = spec.run_id.substr(0, kFolderNameMax);
+  std::ranges::replace(name, '/', '_');
+  return fmt::format("{}/{}_{}", temporary.empty() ? spec.log_dir : temporary, name, world.random.hex(8));
 }
 
 // torch's watchdog, as its agents make it: TORCHELASTIC_TIMER_FILE is handed on, watchdog or not.
@@ -104,7 +119,9 @@ Task<Outcome> launch(LaunchContext context) {
 
 WorkerGroup::Setup Launcher::own_setup(WorkerGroup::Setup setup) {
   setup.own_variables = [this](const WorkerPlace& place) {
-    return place.worker_id.empty() ? Environment{} : in_place_->variables(place.worker_id);
+    Environment own = adaptdl_variables(context_.environment, spec_, place);
+    if (!place.worker_id.empty()) own.merge(in_place_->variables(place.worker_id));
+    return own;
   };
   setup.survives = [this] { return survives(); };
   return setup;
@@ -118,8 +135,8 @@ Launcher::Launcher(LaunchContext& context, AgentId self)
       own_outlets_(context.outlets ? nullptr : make_direct_outlets(context.world)),
       outlets_(context.outlets ? *context.outlets : *own_outlets_),
       events_(context.world, spec_.events_file, self_.value.substr(0, 12), &outlets_),
-      log_folder_(make_log_folder(world_, spec_)),
-      temporary_logs_(spec_.log_dir.empty()),
+      temporary_logs_(spec_.log_dir.empty() ? world_.files.make_temporary_folder("rubato_") : ""),
+      log_folder_(make_log_folder(world_, spec_, temporary_logs_)),
       finder_(make_finder(context, spec_, self_, events_)),
       inbox_(world_.clock.loop()),
       timer_file_(timer_path(context)),
@@ -140,7 +157,7 @@ Task<Outcome> Launcher::run() {
     say(fmt::format("OMP_NUM_THREADS is not set: each of the {} workers gets 1 thread; set it to tune", spec_.nproc));
   }
   for (const std::string& note : spec_.notes) say(note);
-  if (const std::optional<Notice> notice = look_for_notice()) {
+  if (const std::optional<Notice> notice = read_notice()) {
     on_notice(*notice);
     co_return co_await finish();
   }
@@ -169,28 +186,19 @@ Task<void> Launcher::read_signals() {
 }
 
 Task<void> Launcher::watch_notice() {
-  bool looked_twice = false;
+  NoticeFile file(world_, spec_.notice_file);
   while (true) {
     co_await Sleep(world_.clock.loop(), world_.clock.now() + kNoticePoll);
-    std::optional<Notice> notice = look_for_notice();
+    std::optional<Notice> notice = file.find();
     if (!notice) continue;
-    // One without a time may be half written: a second later it is what it is meant to be.
-    if (!notice->deadline && !std::exchange(looked_twice, true)) continue;
     inbox_.push(std::move(*notice));
     co_return;
   }
 }
 
-std::optional<Notice> Launcher::look_for_notice() {
+std::optional<Notice> Launcher::read_notice() {
   if (spec_.notice_file.empty()) return std::nullopt;
-  const std::optional<std::string> text = world_.files.read(spec_.notice_file);
-  if (!text) {
-    if (!world_.files.exists(spec_.notice_file)) return std::nullopt;
-    return Notice{std::nullopt, "it cannot be read"};
-  }
-  // A file from another machine may have its clock.
-  const WallTime now = world_.clock.wall();
-  return parse_notice(*text, std::min(world_.files.modified(spec_.notice_file).value_or(now), now));
+  return read_notice_file(world_, spec_.notice_file);
 }
 
 void Launcher::prewarm() {
@@ -248,8 +256,9 @@ void Launcher::on_update(const Membership::Update& update) {
     on_view(*view);
   } else if (const auto* lost = std::get_if<Membership::HostLost>(&update)) {
     if (!over()) {
+      const char* how = lost->left ? "it has left" : lost->closed ? "connection closed" : "no answer";
       say(fmt::format("lost the host of the rendezvous at {} ({}); looking for its successor", to_string(lost->host),
-                      lost->closed ? "connection closed" : "no answer"));
+                      how));
     }
   } else if (std::holds_alternative<Membership::Fence>(update)) {
     if (workers_.alive()) say("no host vouches for this generation any more: stopping its workers");
@@ -301,7 +310,7 @@ void Launcher::announce(const View& view) {
         break;
       }
       if (!view.assignment) {
-        say(fmt::format("the group is full ({} agents): this one waits as a spare", legacy.terms.max_nodes));
+        say(why_spare(legacy));
         break;
       }
       events_.write("running", {{"generation", legacy.generation},
@@ -330,7 +339,7 @@ void Launcher::on_signal(int number) {
   events_.write("signal", {{"signal", number}});
   if (signal_ == 0) {
     // Whoever takes the machine away may write the notice and send the signal in one breath.
-    if (const std::optional<Notice> notice = look_for_notice()) on_notice(*notice);
+    if (const std::optional<Notice> notice = read_notice()) on_notice(*notice);
   }
   if (signal_ != 0) {
     say(fmt::format("got {}: already leaving; the workers have {} to end", signal_name(number),
@@ -380,10 +389,10 @@ Duration Launcher::grace() const {
 
 void Launcher::follow() {
   using State = WorkerGroup::State;
-  const bool ended = workers_.state() == State::kFailed || workers_.state() == State::kSucceeded;
+  const bool ended = workers_.state() == State::kFailed || workers_.finished();
   if (ended && !(in_place_ && in_place_->published() == workers_.generation())) report_workers();
   membership_.set_workers(workers_.generation(), workers_.state() == WorkerGroup::State::kRunning,
-                          workers_.state() == WorkerGroup::State::kSucceeded);
+                          workers_.finished());
   if (!view_ || failure_) return;
   switch (view_->phase) {
     case Phase::kGathering:
@@ -411,7 +420,7 @@ void Launcher::follow_gathering() {
     port_ = world_.network.lease_port(fixed ? static_cast<uint16_t>(spec_.master_port) : uint16_t{0});
   }
   Ready ready{view_->legacy.generation, port_ ? port_->port() : uint16_t{0}, {}};
-  if (in_place_) ready.workers = in_place_->describe(workers_);
+  if (in_place_) ready.workers = in_place_->describe(&workers_);
   membership_.say(ready);
 }
 
@@ -459,7 +468,8 @@ void Launcher::report_workers() {
     const Failed failed{workers_.generation(), workers_.failures()};
     membership_.say(failed);
   }
-  if (workers_.state() == WorkerGroup::State::kSucceeded) membership_.say(Succeeded{workers_.generation()});
+  // Not those that were told to stop: a script may save at SIGTERM, and exit with 0.
+  if (workers_.finished()) membership_.say(Succeeded{workers_.generation()});
 }
 
 bool Launcher::over() const {
@@ -476,14 +486,7 @@ Task<Outcome> Launcher::finish() {
   }
   const bool ended = view_ && view_->phase == Phase::kEnded;
   scope_.cancel();
-  if (ended) {
-    const Instant deadline = world_.clock.now() + kGoodbyeMax;
-    Task<bool> farewell = [](Finder& finder) -> Task<bool> {
-      co_await finder.farewell();
-      co_return true;
-    }(*finder_);
-    co_await with_deadline(world_.clock.loop(), deadline, std::move(farewell));
-  }
+  if (ended || (signal_ != 0 && finder_->hosting())) co_await say_goodbye(ended);
   const bool succeeded = result.exit_code == 0 && result.signal == 0;
   const bool never_ran = signal_ != 0 && workers_.generation() == 0;
   write_error_file(result);
@@ -492,9 +495,22 @@ Task<Outcome> Launcher::finish() {
                                                   : "failed"},
                         {"exit_code", result.signal ? 128 + result.signal : result.exit_code},
                         {"restarts", view_ ? view_->legacy.restarts_used : 0}});
-  co_await flush_output(!temporary_logs_ || !(succeeded || never_ran));
+  co_await flush_output(!(succeeded || never_ran));
   if (failure_ && signal_ == 0) throw *failure_;
   co_return result;
+}
+
+Task<void> Launcher::say_goodbye(bool ended) {
+  const Instant deadline = world_.clock.now() + (ended ? kGoodbyeMax : kHandOverMax);
+  Task<bool> goodbye = [](Finder& finder, bool ended, std::string reason) -> Task<bool> {
+    if (ended) {
+      co_await finder.farewell();
+    } else {
+      co_await finder.hand_over(std::move(reason));
+    }
+    co_return true;
+  }(*finder_, ended, leave_reason_);
+  co_await with_deadline(world_.clock.loop(), deadline, std::move(goodbye));
 }
 
 Task<void> Launcher::flush_output(bool keep_logs) {
@@ -507,8 +523,8 @@ Task<void> Launcher::flush_output(bool keep_logs) {
     say(fmt::format("{} bytes of output were not taken by their reader{}", left,
                     log_folder_.empty() ? "" : "; the log files are in " + log_folder_));
     co_await outlets_.err().drained(0, world_.clock.now() + kFlushPatienceSignalled);
-  } else if (!keep_logs && !log_folder_.empty()) {
-    world_.files.remove_tree(log_folder_.substr(0, log_folder_.rfind('/')));
+  } else if (!keep_logs && !temporary_logs_.empty()) {
+    world_.files.remove_tree(temporary_logs_);
   }
 }
 
@@ -521,7 +537,7 @@ void Launcher::write_error_file(const Outcome& result) {
   const Failure* root = view_ && signal_ == 0 && !failure_ ? root_cause(view_->failures) : nullptr;
   if (root) {
     const bool here = root->host == world_.machine.hostname && !root->error_file.empty();
-    document = failure_document(*root, here ? world_.files.read(root->error_file) : std::nullopt, now);
+    document = failure_document(*root, here ? read_error_file(world_.files, root->error_file) : std::nullopt, now);
   } else if (result.signal != 0) {
     const std::string message =
         fmt::format("SignalException: Process {} got signal: {}", world_.machine.pid, result.signal);
@@ -555,8 +571,8 @@ Outcome Launcher::outcome() {
   return {1, 0};
 }
 
-void Launcher::say(const std::string& words) {
-  if (!spec_.quiet) world_.console.err("rubato: " + words + "\n");
+void Launcher::say(const std::string& text) {
+  if (!spec_.quiet) world_.console.err("rubato: " + text + "\n");
 }
 
 }  // namespace rubato::agent

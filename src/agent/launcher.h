@@ -53,7 +53,7 @@ class Launcher {
 
   Task<void> read_signals();
   Task<void> watch_notice();
-  std::optional<Notice> look_for_notice();
+  std::optional<Notice> read_notice();
   void prewarm();
   void start_file_timer();
   void handle(const Happening& happening);
@@ -82,6 +82,7 @@ class Launcher {
   void follow_gathering_in_place();
   void follow_running_in_place();
   bool adopt_plan(const elastic::GroupPlan& plan);
+  bool publish(const elastic::GroupPlan& plan);
   void report_members(const elastic::GroupPlan& plan, Generation generation);
   void prepare_workers();
   void add_worker(InPlace::Slot& slot);
@@ -89,13 +90,14 @@ class Launcher {
   bool leaves_in_peace() const;
   void wait_for_peace();
 
-  void say(const std::string& words);
+  void say(const std::string& text);
   std::string describe_ranks(const elastic::View& view) const;
   void announce(const elastic::View& view);
   bool over() const;
   Task<Outcome> finish();
   Outcome outcome();
   ReportContext report_context() const;
+  Task<void> say_goodbye(bool ended);
   Task<void> flush_output(bool keep_logs);
   void write_error_file(const Outcome& result);
 
@@ -106,8 +108,8 @@ class Launcher {
   std::unique_ptr<Outlets> own_outlets_;  // when none were given
   Outlets& outlets_;
   EventLog events_;
-  std::string log_folder_;  // empty: no log files are wanted
-  bool temporary_logs_ = false;
+  std::string temporary_logs_;  // the folder that a good end removes; empty: the logs stay
+  std::string log_folder_;      // empty: no log files are wanted
 
   std::unique_ptr<Finder> finder_;
   Channel<Happening> inbox_;

@@ -14,18 +14,19 @@ namespace rubato::agent {
 using namespace elastic;
 
 namespace {
-// An agent that leaves waits so long for a plan without its workers; then they are told to stop, and with them all.
-constexpr Duration kPeaceMax = 5s;
+// Nobody meets this group from another machine.
+bool stays_here(const LaunchSpec& spec) {
+  if (spec.standalone) return true;
+  return spec.backend != Backend::kEtcd && is_loopback(parse_endpoint(spec.endpoint, 0).host);
+}
 }  // namespace
 
 void Launcher::open_in_place() {
-  if (!spec_.in_place || !context_.in_place || static_cast<size_t>(spec_.nproc) > kPlanWorkersMax) return;
-  try {
-    in_place_ =
-        std::make_unique<InPlace>(world_, *context_.in_place, spec_, self_, [this] { inbox_.push(WorkersChanged{}); });
-  } catch (const Error& error) {
-    say(fmt::format("workers cannot change in place, and are restarted: {}", error.message));
-  }
+  if (!spec_.in_place || spec_.nodes_step > 1) return;  // in place a group goes on with any number of workers
+  const InPlace::Terms terms{spec_.nproc, stays_here(spec_), self_.value.substr(0, 12)};
+  std::string problem;
+  in_place_ = InPlace::open(world_, context_.in_place, terms, [this] { inbox_.push(WorkersChanged{}); }, problem);
+  if (!problem.empty()) say(problem);
 }
 
 // A worker of this agent has died: the others go on, if all of them can, or if it was in no plan.
@@ -37,9 +38,8 @@ bool Launcher::survives() {
 
 // Their plan is of the last generation that ran, and all of them have declared that they can.
 bool Launcher::keeps_workers() const {
-  if (!in_place_ || !workers_.alive() || failure_) return false;
-  if (!in_place_->any_planned_alive(workers_)) return !view_->restart;
-  return !view_->restart && in_place_->published() == view_->legacy.round && in_place_->all_declared(workers_);
+  if (!in_place_ || !workers_.alive() || failure_ || view_->restart) return false;
+  return in_place_->can_keep(workers_, view_->legacy.round);
 }
 
 void Launcher::stop_unkept() {
@@ -59,16 +59,10 @@ void Launcher::stop_unkept() {
 // Workers that have ended give their places to others; before that, the host hears of those that failed.
 void Launcher::renew_ended(Generation generation) {
   std::vector<Failure> in_group, beside;
-  for (InPlace::Slot& slot : in_place_->slots()) {
-    const auto worker = InPlace::worker_of(slot, workers_);
-    if (!worker || worker->alive) continue;
-    const bool planned = in_place_->planned(slot.id);
-    if (worker->failure) (planned ? in_group : beside).push_back(*worker->failure);
+  for (const InPlace::Ended& one : in_place_->take_ended(workers_, true)) {
+    if (one.failure) (one.planned ? in_group : beside).push_back(*one.failure);
     // It never said that it can change in place: neither may the next one.
-    if (worker->failure && planned && !slot.report) in_place_->stopped = true;
-    if (worker->ended_well && planned) in_place_->finished = true;
-    in_place_->renew(slot);
-    slot.held = worker->ended_well;
+    if (one.failure && one.planned && !one.declared) in_place_->stopped = true;
   }
   if (!in_group.empty()) {
     const Failed failed{generation, std::move(in_group)};
@@ -111,14 +105,8 @@ void Launcher::follow_running_in_place() {
   if (workers_.retired()) return;
   report_members(plan, generation);
   // Those that the plan has are reported until it changes; the others' places are free.
-  for (InPlace::Slot& slot : in_place_->slots()) {
-    const auto worker = InPlace::worker_of(slot, workers_);
-    if (!worker || worker->alive || in_place_->planned(slot.id)) continue;
-    const std::vector<Failure> failures =
-        worker->failure ? std::vector<Failure>{*worker->failure} : std::vector<Failure>{};
-    in_place_->renew(slot);
-    slot.held = worker->ended_well;
-    if (!failures.empty()) report_unplanned(failures);
+  for (const InPlace::Ended& one : in_place_->take_ended(workers_, false)) {
+    if (one.failure) report_unplanned({*one.failure});
     if (failure_) return;
   }
   if (view_->prepare && signal_ == 0) prepare_workers();
@@ -127,14 +115,11 @@ void Launcher::follow_running_in_place() {
 
 // False: the workers of this agent are not in it, and must go first.
 bool Launcher::adopt_plan(const GroupPlan& plan) {
-  std::map<std::string, int> ranks;
-  for (size_t rank = 0; rank < plan.members.size(); ++rank) ranks[plan.members[rank].id] = static_cast<int>(rank);
+  const std::map<std::string, int> ranks = plan.ranks();
   for (const std::string& id : workers_.living()) {
     if (ranks.contains(id) || !in_place_->planned(id)) continue;
-    const bool departs = std::ranges::find(plan.departing, id) != plan.departing.end();
-    if (departs) {
-      in_place_->publish(*view_);
-      workers_.retire(grace());
+    if (plan.lets_go(id)) {
+      if (publish(plan)) workers_.retire(grace());
     } else if (signal_ != 0) {
       // Nobody goes on with the job's state: they save it.
       workers_.stop(signal_, grace());
@@ -145,7 +130,7 @@ bool Launcher::adopt_plan(const GroupPlan& plan) {
   }
   if (workers_.alive() && workers_.stopping()) return false;
   const bool all_begin = !workers_.alive() && view_->assignment.has_value();
-  in_place_->publish(*view_);
+  if (!publish(plan)) return false;
   workers_.advance(view_->legacy.generation, ranks);
   if (signal_ != 0) return true;
   if (all_begin) {
@@ -159,12 +144,25 @@ bool Launcher::adopt_plan(const GroupPlan& plan) {
   return true;
 }
 
+// False: it cannot be written down (a full disk). The others go on without this agent; its workers may save.
+bool Launcher::publish(const GroupPlan& plan) {
+  try {
+    in_place_->publish(view_->legacy.generation, plan);
+    return true;
+  } catch (const Error& error) {
+    failure_ = error;
+    membership_.say(Leave{error.message});
+    workers_.stop(SIGTERM, grace());
+    return false;
+  }
+}
+
 void Launcher::report_members(const GroupPlan& plan, Generation generation) {
   bool all_ended_well = true, any = false, settled = true;
   std::string broken;
   std::vector<Failure> failures;
   for (const InPlace::Slot& slot : in_place_->slots()) {
-    if (std::ranges::find(plan.members, slot.id, &PlannedWorker::id) == plan.members.end()) continue;
+    if (!plan.has(slot.id)) continue;
     const auto worker = InPlace::worker_of(slot, workers_);
     if (!worker) continue;
     any = true;
@@ -241,10 +239,9 @@ void Launcher::offer_workers(Generation generation) {
 // Its workers leave when the others have a plan without them.
 bool Launcher::leaves_in_peace() const {
   return in_place_ && view_ && view_->phase == Phase::kRunning && view_->plan && view_->assignment &&
-         view_->assignment->group_world_size > 1 && in_place_->published() == view_->legacy.generation &&
-         in_place_->all_declared(workers_);
+         in_place_->can_leave_in_peace(workers_, view_->legacy.generation, *view_->assignment);
 }
 
-void Launcher::wait_for_peace() { peace_.set(world_.clock.now() + std::min<Duration>(grace() / 2, kPeaceMax)); }
+void Launcher::wait_for_peace() { peace_.set(world_.clock.now() + peace_for(grace())); }
 
 }  // namespace rubato::agent

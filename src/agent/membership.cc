@@ -50,8 +50,9 @@ Task<void> Membership::keep_joined() {
       past_.since = lost_;
       past_.heard = vouched_;
       const Endpoint host = finder_.found();
-      events_.write("host_lost", {{"address", to_string(host)}, {"how", past_.was_closed ? "closed" : "silent"}});
-      const HostLost lost{host, past_.was_closed};
+      const HostLost lost{host, past_.was_closed, past_.view->host_leaves};
+      const char* how = lost.left ? "left" : lost.closed ? "closed" : "silent";
+      events_.write("host_lost", {{"address", to_string(host)}, {"how", how}});
       sink_(lost);
     }
     if (joined_) {
@@ -79,6 +80,7 @@ Join Membership::introduce(const Connection& connection) const {
   me.nproc = spec_.nproc;
   me.role = spec_.role;
   if (spec_.backend == Backend::kStatic) me.node_rank = spec_.node_rank.value_or(0);
+  me.identity = spec_.identity;
   if (past_.view) {
     const Legacy& last = past_.view->legacy;
     join.claim.epoch = last.epoch;
@@ -99,6 +101,7 @@ Task<void> Membership::session(std::unique_ptr<Connection> connection) {
   connection_ = connection.get();
   const Instant begun = world_.clock.now();
   provisional_since_.reset();
+  proof_us_ = answer_us_ = 0;
   connection->send(encode(introduce(*connection), begun));
   joined_at_ = begun;
   Instant next_beat = begun + beat_interval(heartbeat());
@@ -116,8 +119,7 @@ Task<void> Membership::session(std::unique_ptr<Connection> connection) {
       co_return;
     }
     if (now >= next_beat) {
-      const Instant proof = answered_ ? heard_ : begun;
-      const Beat beat{now.time_since_epoch().count() / 1000, (now - proof).count() / 1000};
+      const Beat beat{now.time_since_epoch().count() / 1000, proof_us_, answer_us_};
       connection->send(encode(beat, now));
       next_beat = now + beat_interval(heartbeat());
     }
@@ -138,6 +140,10 @@ Task<bool> Membership::handle(const std::string& text, Connection& connection) {
     const Instant sent(std::chrono::microseconds(beat->sent_us));
     if (sent <= world_.clock.now()) heard_ = std::max(heard_, sent);
     if (joined_) vouched_ = heard_;
+    answer_us_ = beat->at_us;
+    proof_us_ = beat->since_us;
+    // At once: the host's quorum rests on what it knows that we know.
+    connection.send(encode(Beat{0, proof_us_}, world_.clock.now()));
     co_return true;
   }
   if (const auto* moved = std::get_if<Moved>(&message)) {
@@ -181,11 +187,13 @@ bool Membership::accept(const View& view) {
   }
   changed_.notify();
   sink_(view);
-  return true;
+  // The host waits until it sees us go.
+  if (view.host_leaves) past_.was_closed = true;
+  return !view.host_leaves;
 }
 
-// Whether all agents of the group live on this machine, for sure. A view names the oldest few of them, with addresses
-// that are of the loopback only when the host knows that it is so.
+// Whether all agents of the group live on this machine, for sure. A view names all of them if the host knows that it is
+// so, with addresses of this machine.
 bool Membership::nobody_elsewhere() const {
   if (!past_.view || !past_.view->legacy.terms.needs_quorum) return false;  // else somebody may ask etcd at any time
   const View& view = *past_.view;

@@ -17,6 +17,7 @@ class Membership {
   struct HostLost {
     Endpoint host;
     bool closed = false;
+    bool left = false;  // it said goodbye
   };
   struct Fence {};  // stop the workers now, hard: others may start a newer generation
   using Update = std::variant<elastic::View, HostLost, Fence, Error>;
@@ -59,6 +60,8 @@ class Membership {
   std::optional<Instant> provisional_since_;
   Instant heard_{};    // when we last said something that the other side has surely heard
   Instant vouched_{};  // the same, of a real host: the workers may run until fence_after() this
+  int64_t answer_us_ = 0;  // of the host's clock: its last answer to a beat
+  int64_t proof_us_ = 0;   // and an instant before heard_; 0: none is known
   Instant joined_at_{};
   Instant wakes_at_ = Instant::max();  // when the session does something next, if this process does not stand still
   Instant stalled_{};                  // it stood still until then, and nobody can have taken over meanwhile

@@ -58,12 +58,15 @@ Notice parse_notice(std::string_view text, WallTime written) {
   return unclear(fmt::format("it holds neither {}, nor {}, nor JSON with one", kTimeForm, kDurationForm));
 }
 
-Duration time_to_end(const Notice& notice, WallTime now, Duration grace) {
-  if (!notice.deadline) return grace;
+Duration time_left(const Notice& notice, WallTime now) {
   // Times of other centuries do not fit into nanoseconds.
   constexpr microseconds kLongest = std::chrono::hours(24 * 365);
-  const Duration left = std::clamp(*notice.deadline - now, 0us, kLongest);
-  return std::max<Duration>(left - kNoticeMargin, 0s);
+  return std::clamp(*notice.deadline - now, 0us, kLongest);
+}
+
+Duration time_to_end(const Notice& notice, WallTime now, Duration grace) {
+  if (!notice.deadline) return grace;
+  return std::max<Duration>(time_left(notice, now) - kNoticeMargin, 0s);
 }
 
 std::string describe(const Notice& notice, WallTime now) {

@@ -23,6 +23,9 @@ inline constexpr Duration kNoticeMargin = 2s;
 //   JSON: {"deadline": TIME}, {"in": DURATION}, or EC2's instance-action, {"action": "terminate", "time": TIME}.
 Notice parse_notice(std::string_view text, WallTime written);
 
+// Until the deadline, not below 0. There must be one.
+Duration time_left(const Notice& notice, WallTime now);
+
 // From SIGTERM to SIGKILL: until the deadline less the margin, not below 0; `grace` when there is no deadline.
 Duration time_to_end(const Notice& notice, WallTime now, Duration grace);
 

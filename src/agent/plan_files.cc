@@ -55,9 +55,7 @@ std::optional<WorkerReport> parse_worker_report(std::string_view text) {
 std::vector<std::string> lost_between(const elastic::GroupPlan& before, const elastic::GroupPlan& after) {
   std::vector<std::string> lost;
   for (const elastic::PlannedWorker& one : before.members) {
-    const bool stays = std::ranges::find(after.members, one.id, &elastic::PlannedWorker::id) != after.members.end();
-    const bool departs = std::ranges::find(after.departing, one.id) != after.departing.end();
-    if (!stays && !departs) lost.push_back(one.id);
+    if (!after.has(one.id) && !after.lets_go(one.id)) lost.push_back(one.id);
   }
   return lost;
 }

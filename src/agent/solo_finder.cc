@@ -24,6 +24,7 @@ class SoloFinder final : public Finder {
   Task<void> watch() override { co_return; }
   Endpoint found() const override { return {"127.0.0.1", 0}; }
   Task<void> farewell() override { co_await role_.ended(); }
+  Task<void> hand_over(std::string) override { co_return; }
   uint16_t peer_port() const override { return 0; }
   bool hosting() const override { return role_.active(); }
 

@@ -44,6 +44,28 @@ std::string own_device(const Environment& group, int local_rank) {
 }
 }  // namespace
 
+void prefer_our_adaptdl(Environment& workers) {
+  const auto library = workers.find(std::string(kLibraryVariable));
+  if (library == workers.end()) return;
+  std::string& path = workers["PYTHONPATH"];
+  path = library->second + std::string(kAdaptdlNames) + (path.empty() ? "" : ":") + path;
+  workers[std::string(kAdaptdlVariable)] = kOurAdaptdl;  // else its module gives way to the original
+}
+
+Environment adaptdl_variables(const Environment& group, const LaunchSpec& spec, const WorkerPlace& place) {
+  if (group.contains("ADAPTDL_SUPERVISOR_URL")) return {};
+  const elastic::Assignment& a = place.assignment;
+  // It names checkpoints by the number of restarts and takes the highest: each round needs its own.
+  const Generation before = place.generation > 0 ? place.generation - 1 : 0;
+  return {{"ADAPTDL_JOB_ID", spec.run_id},
+          {"ADAPTDL_MASTER_ADDR", place.master_addr},
+          {"ADAPTDL_MASTER_PORT", std::to_string(place.master_port)},
+          {"ADAPTDL_REPLICA_RANK", std::to_string(a.first_rank + place.local_rank)},
+          {"ADAPTDL_NUM_REPLICAS", std::to_string(a.world_size)},
+          {"ADAPTDL_NUM_NODES", std::to_string(a.group_world_size)},
+          {"ADAPTDL_NUM_RESTARTS", std::to_string(before)}};
+}
+
 std::vector<std::string> worker_environment(const Environment& group, const LaunchSpec& spec,
                                             const WorkerPlace& place) {
   Environment env = group;
@@ -72,9 +94,24 @@ std::vector<std::string> worker_environment(const Environment& group, const Laun
 }
 
 namespace {
-// What torchrun --run-path does: the script runs through runpy, with its own name in sys.argv.
-constexpr const char* kRunPath =
-    "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')";
+// What torchrun --run-path does: the script runs through runpy, with its own name in sys.argv; an exception that it
+// does not catch is recorded as if its main were decorated with torch's `record`. The prewarmed interpreter
+// (src/python/zygote.py) does the same.
+constexpr const char* kRunPath = R"(import runpy, sys
+sys.argv = sys.argv[1:]
+try:
+    runpy.run_path(sys.argv[0], run_name='__main__')
+except Exception as error:
+    import json, os, time, traceback
+    details = {'py_callstack': traceback.format_exc(), 'timestamp': str(int(time.time()))}
+    message = {'message': type(error).__name__ + ': ' + str(error), 'extraInfo': details}
+    try:
+        with open(os.environ.get('TORCHELASTIC_ERROR_FILE') or os.devnull, 'w') as file:
+            json.dump({'message': message}, file)
+    except OSError:
+        pass
+    raise
+)";
 }  // namespace
 
 std::vector<std::string> worker_arguments(const LaunchSpec& spec, const std::string& python, int local_rank) {

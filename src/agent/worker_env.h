@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "elastic/member.h"
@@ -29,6 +30,20 @@ Environment group_environment(const Environment& inherited, const LaunchSpec& sp
 
 // OMP_NUM_THREADS is set to 1 for several workers on one machine, unless the user has set it, as torchrun does.
 bool limits_threads(const Environment& inherited, const LaunchSpec& spec);
+
+// Where the training library is for the workers, if anywhere.
+inline constexpr std::string_view kLibraryVariable = "RUBATO_LIBRARY";
+// The folder in it with AdaptDL's names (`import adaptdl`).
+inline constexpr std::string_view kAdaptdlNames = "/adaptdl";
+// As a variable of a job or of `rubato run`: the library's names even where the package of that name is installed.
+inline constexpr std::string_view kAdaptdlVariable = "RUBATO_ADAPTDL";
+inline constexpr std::string_view kOurAdaptdl = "rubato";
+// The library's AdaptDL comes before all others; without the library nothing changes.
+void prefer_our_adaptdl(Environment& workers);
+
+// What the package `adaptdl` asks: it knows no other launcher, and without these each worker would train alone.
+// None where a supervisor of its own is named: that one knows the group.
+Environment adaptdl_variables(const Environment& group, const LaunchSpec& spec, const WorkerPlace& place);
 
 std::vector<std::string> worker_environment(const Environment& group, const LaunchSpec& spec, const WorkerPlace& place);
 

@@ -67,6 +67,16 @@ TEST(WorkerEnvironment, IsTorchrunsVariableByVariable) {
   EXPECT_EQ(env, expected);
 }
 
+TEST(WorkerEnvironment, IsAdaptdlsToo) {
+  const Environment expected{{"ADAPTDL_JOB_ID", "run7"},         {"ADAPTDL_MASTER_ADDR", "10.0.0.1"},
+                             {"ADAPTDL_MASTER_PORT", "29500"},   {"ADAPTDL_REPLICA_RANK", "5"},
+                             {"ADAPTDL_NUM_REPLICAS", "6"},      {"ADAPTDL_NUM_NODES", "3"},
+                             {"ADAPTDL_NUM_RESTARTS", "3"}};
+  EXPECT_EQ(adaptdl_variables({}, two_workers(), second_worker_of_third_agent()), expected);
+  const Environment supervised{{"ADAPTDL_SUPERVISOR_URL", "http://127.0.0.1:1/x"}};
+  EXPECT_EQ(adaptdl_variables(supervised, two_workers(), second_worker_of_third_agent()), Environment{});
+}
+
 TEST(WorkerEnvironment, AnOldPyTorchAlsoGetsTheOldNcclName) {
   const Environment env = environment(two_workers(), {}, {}, true);
   EXPECT_EQ(env.at("NCCL_ASYNC_ERROR_HANDLING"), "1");

@@ -87,11 +87,27 @@ void WorkerGroup::retire(Duration grace) {
   killer_.set(deadline);
 }
 
+void WorkerGroup::dismiss(const std::string& id, int signal, Duration grace) {
+  for (const auto& worker : workers_) {
+    if (worker->id != id || worker->ended || std::exchange(worker->dismissed, true)) continue;
+    if (signal != 0) worker->process->signal_group(signal);
+    scope_.spawn(kill_late(*worker, world_.clock.now() + grace));
+  }
+}
+
+Task<void> WorkerGroup::kill_late(Worker& worker, Instant deadline) {
+  co_await Sleep(world_.clock.loop(), deadline);
+  if (worker.process->status()) co_return;
+  forced_.push_back(worker.rank);
+  worker.process->signal_group(SIGKILL);
+}
+
 std::optional<WorkerGroup::Named> WorkerGroup::find(const std::string& id) const {
   for (const auto& worker : workers_) {
     if (worker->id != id) continue;
     const auto& status = worker->process->status();
-    return Named{!worker->ended, worker->ended && status->ok() && !worker->failure, worker->failure};
+    const bool well = worker->ended && status->ok() && !worker->failure && !worker->asked;
+    return Named{!worker->ended, worker->dismissed, well, worker->failure};
   }
   return std::nullopt;
 }
@@ -114,6 +130,7 @@ void WorkerGroup::spawn(int local_rank, const elastic::View& view, const std::st
   auto worker = std::make_unique<Worker>();
   worker->local_rank = local_rank;
   worker->id = id;
+  worker->born = view.legacy.generation;
   worker->started = ++spawned_;
   worker->rank = view.assignment->first_rank + local_rank;
   if (!setup_.log_folder.empty()) {
@@ -175,12 +192,13 @@ std::unique_ptr<Tee> WorkerGroup::make_tee(Worker& worker) {
                                                 {"rank", std::to_string(worker.rank)},
                                                 {"local_rank", std::to_string(worker.local_rank)}});
   const std::string attempt = worker.folder.substr(0, worker.folder.rfind('/'));
-  const auto stream = [&](const OutputTarget& target, const std::string& name, const std::vector<std::string>& words) {
+  const auto stream = [&](const OutputTarget& target, const std::string& name,
+                          const std::vector<std::string>& arguments) {
     TeeStream one;
     if (target.kind != OutputTarget::Kind::kPipe) return one;
     one.show = show;
     one.file = fmt::format("{}/{}.log", worker.folder, name);
-    if (show) one.filters = words;
+    if (show) one.filters = arguments;
     one.filtered_file = fmt::format("{}/filtered_{}.log", attempt, name);  // one for all workers
     return one;
   };
@@ -201,12 +219,13 @@ void WorkerGroup::on_output_lost(Worker& worker) {
 Task<void> WorkerGroup::watch(Worker& worker) {
   Scope tee(world_.clock.loop());
   if (setup_.lines) {
-    tee.spawn(take_lines(world_.clock.loop(), *worker.process, worker.rank, setup_.lines, setup_.gate));
+    LineSink sink = setup_.lines_of ? setup_.lines_of(worker.born) : setup_.lines;
+    tee.spawn(take_lines(world_.clock.loop(), *worker.process, worker.rank, std::move(sink), setup_.gate));
   }
   if (worker.tee) tee.spawn(worker.tee->run());
   const ExitStatus status = co_await worker.process->wait();
   if (worker.tee) worker.tee->hurry();
-  const bool by_us = stopping_ && !worker.output_lost();
+  const bool by_us = (stopping_ || worker.dismissed) && !worker.output_lost();
   unasked_ = unasked_ && (!stopping_ || worker.by_itself);
   events_.write("exit", {{"generation", generation_},
                          {"local_rank", worker.local_rank},
@@ -229,8 +248,8 @@ Task<void> WorkerGroup::watch(Worker& worker) {
   --live_;
   if (live_ == 0) {
     killer_.disarm();
-    const bool all_ok =
-        std::ranges::all_of(workers_, [this](const auto& w) { return w->process->status()->ok() || !newest(*w); });
+    const bool all_ok = std::ranges::all_of(
+        workers_, [this](const auto& w) { return w->process->status()->ok() || w->dismissed || !newest(*w); });
     // Workers that we stopped have neither failed nor succeeded, unless they were all done anyway.
     if (state_ == State::kRunning) {
       state_ = all_ok ? State::kSucceeded : failures_.empty() ? State::kIdle : State::kFailed;
@@ -251,7 +270,7 @@ void WorkerGroup::record_failure(Worker& worker, const ExitStatus& status) {
   failure.at = world_.clock.now();
   if (worker.output_lost()) failure.message = worker.tee->failure();
   const std::string path = worker.folder.empty() ? "" : worker.folder + "/error.json";
-  if (const auto bytes = path.empty() ? std::nullopt : world_.files.read(path)) {
+  if (const auto bytes = path.empty() ? std::nullopt : read_error_file(world_.files, path)) {
     ErrorReport report = read_error_report(*bytes);
     failure.message = std::move(report.message);
     failure.traceback = std::move(report.traceback);
@@ -287,6 +306,7 @@ void WorkerGroup::stop(int signal, Duration grace) {
       if (worker->process->status()) continue;
       // It must not hang in a write that nobody takes.
       if (worker->tee) worker->tee->hurry();
+      worker->asked = true;
       worker->process->signal_group(signal);
     }
   }

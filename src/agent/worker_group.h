@@ -37,6 +37,8 @@ class WorkerGroup {
     // Set: all output comes here, whole lines without their ends, and nowhere else. The last one comes before the
     // worker counts as ended.
     LineSink lines;
+    // The same, by the generation in which a worker has started; unset: `lines` is for all.
+    std::function<LineSink(Generation)> lines_of;
     LineGate gate;  // for them; unset: always open
     // Asked when a worker has ended badly; true: the others go on in place. Unset: never.
     std::function<bool()> survives;
@@ -57,11 +59,15 @@ class WorkerGroup {
   void advance(Generation generation, const std::map<std::string, int>& ranks);
   // All leave by themselves; who is still there after `grace` is killed.
   void retire(Duration grace);
+  // The same for one of several: how it ends means nothing. It gets `signal`, if that is not 0.
+  void dismiss(const std::string& id, int signal, Duration grace);
   bool retired() const { return retired_; }
   bool stopping() const { return stopping_; }
+  int living_count() const { return live_; }
   struct Named {
     bool alive = false;
-    bool ended_well = false;
+    bool dismissed = false;
+    bool ended_well = false;                  // and not because it was told to stop
     std::optional<elastic::Failure> failure;  // it ended badly, and not by us
   };
   std::optional<Named> find(const std::string& id) const;  // nullopt: never started
@@ -94,13 +100,16 @@ class WorkerGroup {
   struct Worker {
     int local_rank = 0;
     int rank = 0;
+    Generation born = 0;
     std::string id;      // empty: its group does not change in place
     std::string folder;  // empty: none
     std::optional<elastic::Failure> failure;
     std::unique_ptr<Process> process;
     uint64_t started = 0;    // counts all of them
+    bool dismissed = false;
     bool ended = false;      // and what it means was noted
     bool by_itself = false;  // it had ended when stop() was called first
+    bool asked = false;      // stop() has told it to end
     std::unique_ptr<Tee> tee;  // null: its output does not come through us, or goes to `lines`
     bool output_lost() const { return tee && !tee->failure().empty(); }
   };
@@ -108,6 +117,7 @@ class WorkerGroup {
   void spawn(int local_rank, const elastic::View& view, const std::string& id = "");
   bool newest(const Worker& worker) const;  // of its local rank
   Task<void> watch(Worker& worker);
+  Task<void> kill_late(Worker& worker, Instant deadline);
   OutputPlan output_plan(const Worker& worker) const;
   std::unique_ptr<Tee> make_tee(Worker& worker);
   void on_output_lost(Worker& worker);

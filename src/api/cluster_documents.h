@@ -23,6 +23,7 @@ struct Node {
   Resources used;
   std::vector<std::string> jobs;
   std::string why;
+  std::optional<WallTime> deadline;
 };
 template <class Io>
 void fields(Io& io, Node& d) {
@@ -41,6 +42,16 @@ void fields(Io& io, Node& d) {
   io("used", d.used, "");
   io("jobs", d.jobs, "ids");
   io("why", d.why, "");
+  io("deadline", d.deadline, "it drains: its machine goes then, or a person wants it empty by then");
+}
+
+struct Drain {
+  static constexpr const char* kName = "Drain";
+  std::optional<double> deadline_s;
+};
+template <class Io>
+void fields(Io& io, Drain& d) {
+  io("deadline_s", d.deadline_s, "from now: its workers are gone by then, saved or not");
 }
 
 struct Nodes {

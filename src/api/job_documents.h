@@ -42,6 +42,7 @@ struct JobSummary {
   int64_t workers = 0;
   int64_t workers_min = 0;
   int64_t workers_max = 0;
+  int64_t workers_step = 1;
   uint64_t generation = 0;
   int64_t restarts_used = 0;
   int64_t max_restarts = 0;
@@ -61,6 +62,7 @@ void fields(Io& io, JobSummary& d) {
   io("workers", d.workers, "now");
   io("workers_min", d.workers_min, "");
   io("workers_max", d.workers_max, "");
+  io("workers_step", d.workers_step, "it runs on multiples only");
   io("generation", d.generation, "");
   io("restarts_used", d.restarts_used, "");
   io("max_restarts", d.max_restarts, "");
@@ -113,11 +115,35 @@ void fields(Io& io, Output& d) {
   io("reason", d.reason, "");
 }
 
+struct Checkpoint {
+  static constexpr const char* kName = "Checkpoint";
+  std::string name;
+  uint64_t bytes = 0;
+  uint64_t files = 0;
+  uint64_t generation = 0;
+  std::optional<WallTime> saved;
+  std::string node;
+  std::string hash;
+  std::vector<std::string> copies;
+};
+template <class Io>
+void fields(Io& io, Checkpoint& d) {
+  io("name", d.name, "in the checkpoint folder");
+  io("bytes", d.bytes, "of its files");
+  io("files", d.files, "");
+  io("generation", d.generation, "of the workers that wrote it");
+  io("saved", d.saved, "when it was finished there");
+  io("node", d.node, "that wrote it");
+  io("hash", d.hash, "sha256 of the tar.zst that travels");
+  io("copies", d.copies, "where it is: head, and nodes");
+}
+
 struct Adaptive {
   static constexpr const char* kName = "Adaptive";
   Nullable<int64_t> workers;
   Nullable<int64_t> worthwhile;
   std::string reason;
+  std::optional<double> change_cost_s;
   Json profile;
 };
 template <class Io>
@@ -125,6 +151,7 @@ void fields(Io& io, Adaptive& d) {
   io("workers", d.workers, "that it is to have of the nodes that are there; null: not worked out yet");
   io("worthwhile", d.worthwhile, "the most for which the autoscaler adds nodes");
   io("reason", d.reason, "for people");
+  io("change_cost_s", d.change_cost_s, "what a change of its size costs it, as measured; before that, as assumed");
   io("profile", d.profile, "what its workers told last, in the names of AdaptDL's hints");
 }
 
@@ -134,6 +161,7 @@ struct Job : JobSummary {
   std::vector<Member> members;
   std::optional<std::string> master;
   std::optional<std::string> rerun_of;
+  std::optional<std::string> moved;
   std::vector<Json> failures;
   std::vector<Output> outputs;
   std::optional<std::string> exit;
@@ -150,6 +178,7 @@ void fields(Io& io, Job& d) {
   io("members", d.members, "nodes with workers of it");
   io("master", d.master, "host:port, while it runs");
   io("rerun_of", d.rerun_of, "");
+  io("moved", d.moved, "how it last got away from a node that had a deadline, and how long each step took");
   io("failures", d.failures, "of the last round: rank, host, exit code or signal, message");
   io("outputs", d.outputs, "");
   io("exit", d.exit, "how it ended, for people");
@@ -158,6 +187,17 @@ void fields(Io& io, Job& d) {
   io("adaptive", d.adaptive, "a job whose workers have told what they found out about it");
   io("never_fits", d.never_fits, "in the answer to a submission: no cluster of this file could hold it");
   io("events", d.events, "the last ones, of GET");
+}
+
+// What is kept beside the state, with it.
+struct JobDetail : Job {
+  static constexpr const char* kName = "JobDetail";
+  std::vector<Checkpoint> checkpoints;
+};
+template <class Io>
+void fields(Io& io, JobDetail& d) {
+  fields(io, static_cast<Job&>(d));
+  io("checkpoints", d.checkpoints, "that the head keeps, the newest first");
 }
 
 struct PackageProgress {

@@ -8,13 +8,14 @@
 
 #include "api/cluster_documents.h"
 #include "api/endpoints.h"
+#include "core/source_testing.h"
 #include "core/yaml.h"
 
 namespace rubato::api {
 namespace {
 
 std::string docs_text() {
-  std::ifstream file(RUBATO_SOURCE "/docs/openapi.yaml");
+  std::ifstream file(source_path("docs/openapi.yaml"));
   std::stringstream text;
   text << file.rdbuf();
   return text.str();

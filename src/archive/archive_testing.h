@@ -46,20 +46,20 @@ class DiskTest : public ::testing::Test {
   void add_tree(const std::string& real, const std::string& prefix, std::map<std::string, std::string>& out) {
     for (const Files::Entry& entry : files_.list(real)) {
       const std::string path = real + "/" + entry.name;
-      std::string& words = out[prefix + entry.name];
+      std::string& entries = out[prefix + entry.name];
       switch (entry.kind) {
         case Files::Entry::Kind::kFile:
-          words = (entry.executable ? "run:" : "file:") + *files_.read(path);
+          entries = (entry.executable ? "run:" : "file:") + *files_.read(path);
           break;
         case Files::Entry::Kind::kFolder:
-          words = "folder";
+          entries = "folder";
           add_tree(path, prefix + entry.name + "/", out);
           break;
         case Files::Entry::Kind::kLink:
-          words = "link:" + entry.target;
+          entries = "link:" + entry.target;
           break;
         case Files::Entry::Kind::kOther:
-          words = "other";
+          entries = "other";
           break;
       }
     }
@@ -120,15 +120,15 @@ class WordsSink final : public TarSink {
   void begin(const TarEntry& entry) override {
     std::string word(to_string(entry.kind));
     if (entry.kind == TarEntry::Kind::kFile && entry.executable) word = "run";
-    words.push_back(word + " " + entry.path);
-    if (entry.kind == TarEntry::Kind::kFile) words.back() += " " + std::to_string(entry.size) + " ";
-    if (!entry.target.empty() && entry.kind != TarEntry::Kind::kFile) words.back() += " -> " + entry.target;
-    if (entry.replaces) words.back() += " again";
+    entries.push_back(word + " " + entry.path);
+    if (entry.kind == TarEntry::Kind::kFile) entries.back() += " " + std::to_string(entry.size) + " ";
+    if (!entry.target.empty() && entry.kind != TarEntry::Kind::kFile) entries.back() += " -> " + entry.target;
+    if (entry.replaces) entries.back() += " again";
   }
-  void data(std::string_view bytes) override { words.back() += bytes; }
-  void end() override { words.back() += "."; }
+  void data(std::string_view bytes) override { entries.back() += bytes; }
+  void end() override { entries.back() += "."; }
 
-  std::vector<std::string> words;
+  std::vector<std::string> entries;
 };
 
 // What a reader makes of an archive, given in pieces of this size.
@@ -138,7 +138,7 @@ inline std::vector<std::string> read_words(const std::string& archive, const Tar
   TarReader reader("test.tar", limits, sink);
   for (size_t at = 0; at < archive.size(); at += piece) reader.feed(std::string_view(archive).substr(at, piece));
   reader.finish();
-  return sink.words;
+  return sink.entries;
 }
 
 // Why it is refused; "" when it is not.

@@ -30,7 +30,7 @@ std::optional<std::string> FolderTar::next() {
 std::string make_draft(Files& files, const std::string& path) {
   const size_t slash = path.rfind('/');
   if (slash != std::string::npos && slash > 0) files.make_folders(path.substr(0, slash));
-  return files.make_temporary_folder(path + ".partial-");
+  return files.make_temporary_folder(path + kDraftMark);
 }
 
 void FolderSink::begin(const TarEntry& entry) {

@@ -32,7 +32,9 @@ class FolderTar {
   ZstdChunks chunks_;
 };
 
-// A new folder beside `path`, for what is renamed to `path` when it is whole. Makes the folders above.
+// A new folder beside `path`, named after it and the mark, for what is renamed to `path` when it is whole. Makes the
+// folders above.
+inline constexpr const char* kDraftMark = ".partial-";
 std::string make_draft(Files& files, const std::string& path);
 
 // Writes what a TarReader admits into a fresh folder.
@@ -65,7 +67,8 @@ class FolderUntar {
   void feed(std::string_view bytes);
   void finish();
 
-  uint64_t bytes() const { return reader_.bytes(); }  // of files, so far
+  uint64_t bytes() const { return reader_.bytes(); }     // of files, so far
+  const std::string& draft() const { return draft_; }  // where it is written to; a killed process leaves it
 
  private:
   void merge(const std::string& from, const std::string& to);

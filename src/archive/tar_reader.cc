@@ -233,7 +233,8 @@ TarEntry TarReader::entry_of(char type) const {
 void TarReader::take_entry(char type) {
   TarEntry entry = entry_of(type);
   extension_ = Extension();
-  if (entry.path.empty() && entry.kind == TarEntry::Kind::kFolder) return;  // "./", the root of the tree
+  // The root of the tree: "./", or "/" as Python's tarfile writes an empty name (petctl's archives have it).
+  if ((entry.path.empty() || entry.path == "/") && entry.kind == TarEntry::Kind::kFolder) return;
   admit(entry);
   sink_.begin(entry);
   if (entry.kind != TarEntry::Kind::kFile) return;

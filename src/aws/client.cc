@@ -2,25 +2,67 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
-#include "core/json_bounds.h"
 #include "core/sha256.h"
 #include "core/text.h"
+#include "rest/proxy.h"
 
 namespace rubato::aws {
 
-std::string partition_of(std::string_view region) {
-  if (region.starts_with("cn-")) return "aws-cn";
-  if (region.starts_with("us-gov-")) return "aws-us-gov";
-  return "aws";
+namespace {
+
+// AWS's clouds of their own. From the endpoints of botocore, and AWS's page of partitions.
+struct Partition {
+  std::string_view regions, name, domain;
+  std::string_view iam_host, global_region;  // of services that have one endpoint for all regions: what IAM has
+};
+constexpr std::array<Partition, 8> kPartitions{{
+    {"cn-", "aws-cn", "amazonaws.com.cn", "iam.cn-north-1.amazonaws.com.cn", "cn-north-1"},
+    {"us-gov-", "aws-us-gov", "amazonaws.com", "iam.us-gov.amazonaws.com", "us-gov-west-1"},
+    {"us-isob-", "aws-iso-b", "sc2s.sgov.gov", "iam.us-isob-east-1.sc2s.sgov.gov", "us-isob-east-1"},
+    {"us-isof-", "aws-iso-f", "csp.hci.ic.gov", "iam.us-isof-south-1.csp.hci.ic.gov", "us-isof-south-1"},
+    {"us-iso-", "aws-iso", "c2s.ic.gov", "iam.us-iso-east-1.c2s.ic.gov", "us-iso-east-1"},
+    {"eu-isoe-", "aws-iso-e", "cloud.adc-e.uk", "iam.eu-isoe-west-1.cloud.adc-e.uk", "eu-isoe-west-1"},
+    {"eusc-", "aws-eusc", "amazonaws.eu", "iam.eusc-de-east-1.amazonaws.eu", "eusc-de-east-1"},
+    {"", "aws", "amazonaws.com", "iam.amazonaws.com", "us-east-1"},  // the last: any other
+}};
+
+const Partition& partition_with(std::string_view region) {
+  return *std::ranges::find_if(kPartitions, [&](const Partition& one) { return region.starts_with(one.regions); });
+}
+
+}  // namespace
+
+std::string partition_of(std::string_view region) { return std::string(partition_with(region).name); }
+
+std::map<std::string, std::string> endpoint_variables(const ClientConfig& config) {
+  std::map<std::string, std::string> out;
+  for (const auto& [service, endpoint] : config.endpoints) out[endpoint_variable(service)] = endpoint.text;
+  return out;
 }
 
 std::string default_host(const Service& service, std::string_view region) {
-  const std::string_view domain = region.starts_with("cn-") ? "amazonaws.com.cn" : "amazonaws.com";
-  if (service.global && partition_of(region) == "aws") return fmt::format("{}.{}", service.prefix, domain);
-  return fmt::format("{}.{}.{}", service.prefix, region, domain);
+  const Partition& partition = partition_with(region);
+  if (service.global) return std::string(partition.iam_host);
+  return fmt::format("{}.{}.{}", service.prefix, region, partition.domain);
 }
+
+namespace {
+
+constexpr int kRedirect = 300;  // from here on an answer is no success
+
+// Where S3 says that a bucket is, in an answer that refuses; empty: it does not say.
+std::string region_told(const HttpResponse& response) {
+  std::string region = rest::header_of(response, "x-amz-bucket-region");
+  if (!region.empty() || response.body.empty()) return region;
+  const rest::XmlResult parsed = rest::parse_xml(response.body);  // AuthorizationHeaderMalformed
+  return parsed.problem.empty() ? std::string(parsed.root.text_at("Region")) : "";
+}
+
+}  // namespace
 
 // One call: signs each try as of its time, with the credentials of that time.
 class SignedExchange final : public rest::Exchange {
@@ -30,7 +72,7 @@ class SignedExchange final : public rest::Exchange {
         service_(service),
         call_(call),
         url_(url),
-        scope_(client.scope_of(service)),
+        scope_(client.scope_of(service, call)),
         hash_(call.payload_hash.empty() ? sha256_hex(call.body) : call.payload_hash) {}
 
   Task<HttpRequest> prepare(WallTime now) override {
@@ -49,15 +91,14 @@ class SignedExchange final : public rest::Exchange {
   }
 
   rest::Verdict judge(const HttpResponse& response) override {
-    const bool failed = response.status >= 400 || (call_.fails_with_200 && is_error_document(response.body));
-    if (!failed) return rest::Verdict::kDone;
+    if (!refused(response)) return rest::Verdict::kDone;
     return judge_fault(response, read_fault(response), signed_at_);
   }
 
   void forget_credentials() override { client_.credentials_->forget(); }
 
   bool refused(const HttpResponse& response) const {
-    return response.status >= 400 || (call_.fails_with_200 && is_error_document(response.body));
+    return response.status >= kRedirect || (call_.fails_with_200 && is_error_document(response.body));
   }
   std::string path() const {
     std::string base = rest::percent_decode(url_.path);
@@ -108,11 +149,16 @@ rest::Caller& Client::caller(const Service& service) {
   return *caller;
 }
 
-SigningScope Client::scope_of(const Service& service) const {
+std::string Client::region_for(const RestCall& call) const {
+  const auto known = bucket_regions_.find(call.bucket);
+  return known == bucket_regions_.end() ? region() : known->second;
+}
+
+SigningScope Client::scope_of(const Service& service, const RestCall& call) const {
   SigningScope scope;
   scope.service = service.prefix;
-  scope.region = config_.region.text;
-  if (service.global && partition_of(scope.region) == "aws") scope.region = "us-east-1";
+  scope.region = region_for(call);
+  if (service.global) scope.region = partition_with(scope.region).global_region;
   return scope;
 }
 
@@ -120,30 +166,40 @@ rest::Url Client::url_of(const Service& service, const RestCall& call) const {
   const auto own = config_.endpoints.find(std::string(service.name));
   if (own != config_.endpoints.end()) return rest::parse_url(own->second.text, own->second.origin);
   rest::Url url;
-  url.endpoint.host = (call.host_prefix.empty() ? "" : call.host_prefix + ".") + default_host(service, region());
+  url.endpoint.host = default_host(service, region_for(call));
+  if (!call.host_prefix.empty()) url.endpoint.host = call.host_prefix + "." + url.endpoint.host;
   url.endpoint.port = 443;
   return url;
 }
 
-Task<HttpResponse> Client::rest(Service service, RestCall call, int foreseen) {
+Task<Client::Sent> Client::send(Service service, const RestCall& call) {
   const rest::Url url = url_of(service, call);
   SignedExchange exchange(*this, service, call, url);
-  rest::Target target;
-  target.endpoint = url.endpoint;
-  target.tls.use_tls = url.https;
+  rest::Target target = rest::target_of(url, config_.env);
   target.tls.ca = config_.ca_bundle;
-  HttpResponse response = co_await caller(service).call(std::move(target), exchange, call.timeout);
-  if (exchange.refused(response) && response.status != foreseen) {
-    CallName name{std::string(service.prefix), call.operation, url.host()};
-    rest::CloudError error = make_error(name, read_fault(response), response.status);
-    // S3 tells where a bucket really is.
-    const auto bucket_region = response.headers.find("x-amz-bucket-region");
-    if (bucket_region != response.headers.end() && bucket_region->second != region()) {
-      error.hint = fmt::format("the bucket is in {}: use --region {}", bucket_region->second, bucket_region->second);
+  Sent out;
+  out.response = co_await caller(service).call(std::move(target), exchange, call.timeout);
+  out.refused = exchange.refused(out.response);
+  out.host = url.host();
+  co_return out;
+}
+
+Task<HttpResponse> Client::rest(Service service, RestCall call, int foreseen) {
+  Sent sent = co_await send(service, call);
+  if (sent.refused && !call.bucket.empty()) {
+    const std::string told = region_told(sent.response);
+    if (!told.empty() && told != region_for(call)) {
+      bucket_regions_[call.bucket] = told;
+      sent = co_await send(service, call);
     }
-    throw error;
   }
-  co_return response;
+  if (!sent.refused || sent.response.status == foreseen) co_return std::move(sent.response);
+  CallName name{std::string(service.prefix), call.operation, sent.host};
+  rest::CloudError error = make_error(name, read_fault(sent.response), sent.response.status);
+  if (error.hint.empty() && sent.response.status < 400) {
+    error.hint = "the server sends us elsewhere: are the region and the endpoint right, or is a proxy in between?";
+  }
+  throw error;
 }
 
 Task<rest::XmlNode> Client::query(Service service, std::string action, Params params) {
@@ -185,20 +241,9 @@ Task<std::string> Client::presign(Service service, RestCall call, Duration valid
   parts.query = call.query;
   parts.headers.emplace_back("host", url.host());
   const rest::Query query =
-      signers_[std::string(service.name)].presign(parts, scope_of(service), found.credentials, now, valid_for);
+      signers_[std::string(service.name)].presign(parts, scope_of(service, call), found.credentials, now, valid_for);
   co_return fmt::format("{}://{}{}?{}", url.https ? "https" : "http", url.host(), wire_path(parts.path),
                         rest::encode_query(query));
-}
-
-nlohmann::json read_json(const std::string& body, std::string_view what) {
-  if (body.empty()) return nlohmann::json::object();
-  auto document = beyond_bounds(body, JsonBounds()) ? nlohmann::json(nlohmann::json::value_t::discarded)
-                                                    : nlohmann::json::parse(body, nullptr, false);
-  if (document.is_discarded()) {
-    throw Error(ErrorCode::kUnavailable, fmt::format("{}: the answer is not JSON, or too large", what), "",
-                "is a proxy or another server in between?");
-  }
-  return document;
 }
 
 }  // namespace rubato::aws

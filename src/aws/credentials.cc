@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/json_bounds.h"
+#include "aws/credential_process.h"
 #include "core/text.h"
 #include "core/timestamp.h"
 
@@ -13,12 +13,12 @@ namespace {
 
 // botocore renews this long before the end, so that a request that is under way still counts.
 constexpr auto kRenewBefore = 5min;
+constexpr auto kRenewPause = 30s;  // after one that has failed
 constexpr Duration kContainerTimeout = 2s;
+constexpr int kContainerTries = 3;  // botocore's
+constexpr int kFine = 200;
 
-nlohmann::json parse_bounded(const std::string& text) {
-  if (beyond_bounds(text, JsonBounds())) return nlohmann::json(nlohmann::json::value_t::discarded);
-  return nlohmann::json::parse(text, nullptr, false);
-}
+using rest::parse_bounded;
 
 std::string text_in(const nlohmann::json& document, std::initializer_list<const char*> keys) {
   for (const char* key : keys) {
@@ -83,10 +83,16 @@ CredentialChain::CredentialChain(World& world, Settings settings, std::shared_pt
       metadata_(world, settings_.env) {}
 
 Task<FoundCredentials> CredentialChain::get(WallTime now) {
-  const bool good = found_ && (!found_->credentials.expires || *found_->credentials.expires - kRenewBefore > now);
-  if (!good) {
+  const auto valid_for = [&](WallTime until) {
+    return found_ && (!found_->credentials.expires || *found_->credentials.expires > until);
+  };
+  if (valid_for(now + kRenewBefore) || (valid_for(now) && now < renew_after_)) co_return *found_;
+  try {
     FoundCredentials fresh = co_await find();
     found_ = std::move(fresh);
+  } catch (const Error&) {
+    if (!valid_for(now)) throw;
+    renew_after_ = now + kRenewPause;
   }
   co_return *found_;
 }
@@ -97,7 +103,8 @@ Task<FoundCredentials> CredentialChain::find() {
     if (Maybe found = from_environment()) co_return std::move(*found);
   }
   std::set<std::string> seen;
-  Maybe found = co_await from_profile(profile.text, std::move(seen));
+  const bool with_variables = settings_.profile.empty();
+  Maybe found = co_await from_profile(profile.text, std::move(seen), with_variables);
   if (!found) found = co_await from_container();
   if (!found) found = co_await from_instance();
   if (found) co_return std::move(*found);
@@ -120,11 +127,14 @@ CredentialChain::Maybe CredentialChain::from_environment() const {
   return out;
 }
 
-Task<CredentialChain::Maybe> CredentialChain::from_profile(std::string profile, std::set<std::string> seen) {
+Task<CredentialChain::Maybe> CredentialChain::from_profile(std::string profile, std::set<std::string> seen,
+                                                           bool with_variables) {
   const std::string role = profiles_->value(profile, "role_arn");
-  Sourced token{variable(settings_.env, "AWS_WEB_IDENTITY_TOKEN_FILE"), "AWS_WEB_IDENTITY_TOKEN_FILE"};
-  std::string web_role = variable(settings_.env, "AWS_ROLE_ARN");
-  std::string session = variable(settings_.env, "AWS_ROLE_SESSION_NAME");
+  const Environment none;
+  const Environment& env = with_variables ? settings_.env : none;
+  Sourced token{variable(env, "AWS_WEB_IDENTITY_TOKEN_FILE"), "AWS_WEB_IDENTITY_TOKEN_FILE"};
+  std::string web_role = variable(env, "AWS_ROLE_ARN");
+  std::string session = variable(env, "AWS_ROLE_SESSION_NAME");
   if (const auto in_file = profiles_->find(profile, "web_identity_token_file")) {
     token = *in_file;
     web_role = role;
@@ -140,11 +150,26 @@ Task<CredentialChain::Maybe> CredentialChain::from_profile(std::string profile, 
   Maybe signed_on = co_await from_sso(profile);
   if (signed_on) co_return signed_on;
   if (Maybe keys = from_keys(profile)) co_return keys;
-  if (const auto process = profiles_->find(profile, "credential_process")) {
-    throw profile_error(profile, "its credentials come from a program (credential_process), which rubato does not run",
-                        "export what that program prints: eval $(aws configure export-credentials --format env)");
+  Maybe printed = co_await from_process(profile);
+  co_return printed;
+}
+
+Task<CredentialChain::Maybe> CredentialChain::from_process(std::string profile) {
+  const auto program = profiles_->find(profile, "credential_process");
+  if (!program) co_return std::nullopt;
+  Task<std::string> running = run_credential_process(world_, settings_.env, *program);
+  const std::string printed = co_await std::move(running);
+  const auto document = parse_bounded(printed);
+  const auto given = temporary_from(document);
+  const auto version = document.is_object() ? document.find("Version") : document.end();
+  if (!given || version == document.end() || *version != 1) {
+    throw profile_error(profile, "its credential_process does not print credentials",
+                        R"(it must print {"Version": 1, "AccessKeyId": ..., "SecretAccessKey": ...})");
   }
-  co_return std::nullopt;
+  FoundCredentials out;
+  out.credentials = *given;
+  out.origin = fmt::format("credential_process of profile '{}'", profile);
+  co_return out;
 }
 
 CredentialChain::Maybe CredentialChain::from_keys(const std::string& profile) const {
@@ -180,7 +205,7 @@ Task<FoundCredentials> CredentialChain::source_of(std::string profile, std::set<
     } else if (!seen.insert(source).second) {
       throw profile_error(profile, "source_profile leads in a circle", "let one of them have keys of its own");
     } else {
-      Task<Maybe> from = from_profile(source, std::move(seen));
+      Task<Maybe> from = from_profile(source, std::move(seen), false);
       found = co_await std::move(from);
     }
   } else if (kind == "Environment") {
@@ -270,11 +295,18 @@ Task<CredentialChain::Maybe> CredentialChain::from_container() {
   if (!token.empty()) request.headers["authorization"] = token;
   TlsFiles tls;
   tls.use_tls = url.https;
-  const Instant deadline = world_.clock.now() + kContainerTimeout;
-  const HttpResponse response =
-      co_await world_.network.call(url.endpoint, std::move(tls), std::move(request), deadline);
+  HttpResponse response;
+  for (int tries = 1; response.status != kFine; ++tries) {
+    try {
+      const Instant deadline = world_.clock.now() + kContainerTimeout;
+      response = co_await world_.network.call(url.endpoint, tls, request, deadline);
+    } catch (const Error& error) {
+      if (error.code != ErrorCode::kUnavailable || tries >= kContainerTries) throw;
+    }
+    if (tries >= kContainerTries || (response.status >= 400 && response.status < 500)) break;
+  }
   const auto given = temporary_from(parse_bounded(response.body));
-  if (response.status != 200 || !given) {
+  if (response.status != kFine || !given) {
     throw Error(ErrorCode::kAuth, fmt::format("the container's credentials cannot be had: status {}", response.status),
                 url.host() + url.path, "check " + name);
   }
@@ -358,9 +390,10 @@ Task<std::unique_ptr<Client>> open_client(World& world, Settings settings) {
                 fmt::format("profiles are in {} and {}", profiles->credentials_path(), profiles->config_path()));
   }
   ClientConfig config;
+  config.env = settings.env;
   config.ca_bundle = ca_bundle_of(settings, *profiles, profile.text);
   config.rules = call_rules_of(settings, *profiles, profile.text);
-  for (const Service& service : {kEc2, kIam, kSts, kAutoScaling, kSsm, kEfs, kS3, kSso}) {
+  for (const Service& service : {kEc2, kIam, kSts, kAutoScaling, kSsm, kServiceQuotas, kEfs, kS3, kSso}) {
     if (auto found = endpoint_of(settings, *profiles, profile.text, service.name)) {
       rest::parse_url(found->text, found->origin);  // a bad one is an error now, not at the first call
       config.endpoints[std::string(service.name)] = *found;
@@ -371,10 +404,13 @@ Task<std::unique_ptr<Client>> open_client(World& world, Settings settings) {
   } else {
     Metadata metadata(world, settings.env);
     const auto told = co_await metadata.get("/latest/meta-data/placement/region");
-    if (!told) {
+    // A server of S3 alone, where regions mean nothing.
+    const auto has_own = [&](const Service& service) { return config.endpoints.contains(std::string(service.name)); };
+    if (!told && (!has_own(kS3) || has_own(kEc2))) {
       throw Error(ErrorCode::kUsage, "no AWS region is set", "", "set AWS_REGION=eu-west-1, or run: aws configure");
     }
-    config.region = {std::string(trim(*told)), "the instance's metadata"};
+    config.region = told ? Sourced{std::string(trim(*told)), "the instance's metadata"}
+                         : Sourced{"us-east-1", "the default of other servers"};
   }
   auto chain = std::make_shared<CredentialChain>(world, std::move(settings), profiles, config);
   co_return std::make_unique<Client>(world, std::move(config), std::move(chain));

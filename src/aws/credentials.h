@@ -5,11 +5,11 @@
 //   3. web identity: AWS_WEB_IDENTITY_TOKEN_FILE        or the profile's web_identity_token_file
 //   4. the profile's SSO                                the token that `aws sso login` left; read, never renewed
 //   5. the profile's own keys                           ~/.aws/credentials, then ~/.aws/config
-//   6. the container's                                  AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, _FULL_URI
-//   7. the instance's role                              IMDSv2
+//   6. the profile's program                            credential_process
+//   7. the container's                                  AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, _FULL_URI
+//   8. the instance's role                              IMDSv2
 //
-// A profile that says `credential_process` is refused with that reason: we run no program for it.
-// Temporary ones are fetched again some minutes before they end.
+// Temporary ones are fetched again some minutes before they end; where that fails, the old ones serve until then.
 #pragma once
 
 #include <memory>
@@ -35,12 +35,14 @@ class CredentialChain final : public CredentialSource {
 
   Task<FoundCredentials> find();
   Maybe from_environment() const;
-  Task<Maybe> from_profile(std::string profile, std::set<std::string> seen);
+  // `with_variables`: those of a web identity count too; not for a profile that was named, nor for another's source.
+  Task<Maybe> from_profile(std::string profile, std::set<std::string> seen, bool with_variables);
   Task<Maybe> from_role(std::string profile, std::string role, std::set<std::string> seen);
   Task<FoundCredentials> source_of(std::string profile, std::set<std::string> seen);
   Task<Maybe> from_web_identity(Sourced token_file, std::string role, std::string session);
   Task<Maybe> from_sso(std::string profile);
   Maybe from_keys(const std::string& profile) const;
+  Task<Maybe> from_process(std::string profile);
   Task<Maybe> from_container();
   Task<Maybe> from_instance();
 
@@ -50,6 +52,7 @@ class CredentialChain final : public CredentialSource {
   const ClientConfig config_;
   Metadata metadata_;
   std::optional<FoundCredentials> found_;
+  WallTime renew_after_{};  // a renewal has failed: the next one not before
 };
 
 // A client by the settings: profile, region, endpoints, credentials. Reads files and, where nothing else tells the

@@ -118,14 +118,13 @@ TEST_F(CredentialsTest, ARoleIsAssumedWithItsSourcesKeys) {
 TEST_F(CredentialsTest, RolesInACircleAndCodesAreRefused) {
   config(
       "[profile a]\nrole_arn = r\nsource_profile = b\n[profile b]\nrole_arn = r\nsource_profile = a\n"
-      "[profile m]\nrole_arn = r\nsource_profile = a\nmfa_serial = x\n[profile n]\nrole_arn = r\n"
-      "[profile p]\ncredential_process = /bin/true\n");
-  for (const auto& [profile, words] : {std::pair<std::string, std::string>{"a", "circle"}, {"m", "mfa_serial"},
-                                       {"n", "source_profile"}, {"p", "credential_process"}}) {
+      "[profile m]\nrole_arn = r\nsource_profile = a\nmfa_serial = x\n[profile n]\nrole_arn = r\n");
+  for (const auto& [profile, sentence] : {std::pair<std::string, std::string>{"a", "circle"}, {"m", "mfa_serial"},
+                                       {"n", "source_profile"}}) {
     settings.profile = profile;
     const Error error = find_error();
     EXPECT_EQ(error.code, ErrorCode::kAuth);
-    EXPECT_NE(error.message.find(words), std::string::npos) << error.message;
+    EXPECT_NE(error.message.find(sentence), std::string::npos) << error.message;
   }
 }
 
@@ -144,6 +143,27 @@ TEST_F(CredentialsTest, AWebIdentityNeedsNoSignature) {
     return http_answer(200, body);
   };
   EXPECT_EQ(find().credentials.access_key, "ASIAROLE");
+}
+
+// As in a pod of EKS, whose variables name its own role: whoever names a profile means that one, and its source.
+TEST_F(CredentialsTest, AProfileThatIsNamedIsNotThePodsRole) {
+  config("[profile own]\naws_access_key_id = OWN\naws_secret_access_key = s\n"
+         "[profile other]\nrole_arn = arn:aws:iam::1:role/other\nsource_profile = own\n");
+  settings.env["AWS_WEB_IDENTITY_TOKEN_FILE"] = "/token";
+  settings.env["AWS_ROLE_ARN"] = "arn:aws:iam::1:role/web";
+  scripted.write_file("/token", "jwt\n");
+  scripted.network.answer = [](const SentRequest& sent) {
+    EXPECT_EQ(sent.request.body.find("WebIdentity"), std::string::npos) << sent.request.body;
+    EXPECT_NE(sent.request.headers.at("authorization").find("Credential=OWN/"), std::string::npos);
+    return http_answer(200, std::string(kAssumed));
+  };
+  settings.profile = "own";
+  EXPECT_EQ(find().credentials.access_key, "OWN");
+  settings.profile = "other";
+  EXPECT_EQ(find().credentials.access_key, "ASIAROLE");
+  settings.profile.clear();
+  settings.env["AWS_PROFILE"] = "other";
+  EXPECT_EQ(find().credentials.access_key, "ASIAROLE") << "the source of a role is a profile too";
 }
 
 TEST_F(CredentialsTest, SsoUsesTheTokenThatALoginLeft) {
@@ -177,6 +197,11 @@ TEST_F(CredentialsTest, ContainersCredentialsAreNotAskedForAnywhere) {
     return http_answer(200, R"({"AccessKeyId":"CONTAINER","SecretAccessKey":"s","Token":"t"})");
   };
   EXPECT_EQ(find().credentials.access_key, "CONTAINER");
+  int asked = 0;
+  scripted.network.answer = [&](const SentRequest&) {
+    return ++asked < 3 ? http_answer(503, "") : http_answer(200, R"({"AccessKeyId":"LATE","SecretAccessKey":"s"})");
+  };
+  EXPECT_EQ(find().credentials.access_key, "LATE");
 }
 
 // IMDSv2: a token first; a token that is refused is replaced.
@@ -199,6 +224,83 @@ TEST_F(CredentialsTest, TheInstancesRoleAndRegionComeLast) {
   EXPECT_EQ(tokens, 3) << "one was refused; the region's reader has its own";
   settings.env["AWS_EC2_METADATA_DISABLED"] = "true";
   EXPECT_NE(find_error().message.find("no AWS region"), std::string::npos);
+}
+
+// The metadata service of a machine, as a test wants it to be.
+struct MachineService {
+  bool answers = true;
+  std::string key = "FIRST", ends;
+
+  HttpResponse operator()(const SentRequest& sent) const {
+    if (!answers) throw Error(ErrorCode::kUnavailable, "no answer", sent.endpoint.host);
+    if (sent.request.method == "PUT") return http_answer(200, "token");
+    if (sent.request.target.ends_with("/security-credentials/")) return http_answer(200, "trainer\n");
+    return http_answer(200, R"({"AccessKeyId":")" + key + R"(","SecretAccessKey":"s","Token":"t","Expiration":")" +
+                                ends + R"("})");
+  }
+};
+
+// The key, or why there is none.
+Task<void> note_key(World& world, Client& client, std::vector<std::string>& got) {
+  try {
+    const FoundCredentials found = co_await client.credentials().get(world.clock.wall());
+    got.push_back(found.credentials.access_key);
+  } catch (const Error& error) {
+    got.emplace_back(to_string(error.code));
+  }
+}
+
+Task<void> renew_in(World& world, Settings with, MachineService& service, std::vector<std::string>& got) {
+  service.ends = format_time(world.clock.wall() + 10min);
+  const std::unique_ptr<Client> client = co_await open_client(world, std::move(with));
+  co_await note_key(world, *client, got);
+  service.answers = false;
+  for (const Duration wait : {Duration(6min), Duration(10s)}) {
+    co_await Sleep(world.clock.loop(), world.clock.now() + wait);
+    co_await note_key(world, *client, got);
+  }
+  co_await Sleep(world.clock.loop(), world.clock.now() + 50s);
+  service = {true, "SECOND", format_time(world.clock.wall() + 10min)};
+  co_await note_key(world, *client, got);
+  service.answers = false;
+  co_await Sleep(world.clock.loop(), world.clock.now() + 11min);
+  co_await note_key(world, *client, got);
+}
+
+TEST_F(CredentialsTest, OldCredentialsServeUntilNewOnesCanBeHad) {
+  MachineService service;
+  scripted.network.answer = [&service](const SentRequest& sent) { return service(sent); };
+  std::vector<std::string> got;
+  scripted.run([&](World& world) { return renew_in(world, settings, service, got); });
+  const std::string none(to_string(ErrorCode::kAuth));
+  EXPECT_EQ(got, (std::vector<std::string>{"FIRST", "FIRST", "FIRST", "SECOND", none}));
+}
+
+Task<void> note_text(Metadata& metadata, std::vector<bool>& got) {
+  const auto text = co_await metadata.get("/latest/meta-data/x");
+  got.push_back(text.has_value());
+}
+
+Task<void> ask_in(World& world, Environment env, MachineService& service, std::vector<bool>& got) {
+  Metadata metadata(world, env);
+  service.answers = false;
+  co_await note_text(metadata, got);
+  service.answers = true;
+  co_await note_text(metadata, got);
+  co_await Sleep(world.clock.loop(), world.clock.now() + 1min);
+  co_await note_text(metadata, got);
+  service.answers = false;
+  co_await note_text(metadata, got);
+  service.answers = true;
+  co_await note_text(metadata, got);
+}
+
+TEST_F(CredentialsTest, AMetadataServiceThatComesLateIsFound) {
+  MachineService service;
+  scripted.network.answer = [&service](const SentRequest& sent) { return service(sent); };
+  std::vector<bool> got;
+  scripted.run([&](World& world) { return ask_in(world, settings.env, service, got); });
+  EXPECT_EQ(got, (std::vector<bool>{false, false, true, false, true}));
 }
 
 TEST_F(CredentialsTest, EndpointsComeFromVariablesServicesAndProfile) {

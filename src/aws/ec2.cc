@@ -27,6 +27,7 @@ Number number_at(const rest::XmlNode& node, std::string_view path) {
 Instance instance_from(const rest::XmlNode& node) {
   Instance out;
   const auto text = [&](std::string_view path) { return std::string(node.text_at(path)); };
+  const std::string card = "networkInterfaceSet/item/";  // the first one
   out.id = text("instanceId");
   out.type = text("instanceType");
   out.zone = text("placement/availabilityZone");
@@ -44,6 +45,8 @@ Instance instance_from(const rest::XmlNode& node) {
   out.launch_index = number_at<int>(node, "amiLaunchIndex");
   out.spot = text("instanceLifecycle") == "spot";
   out.tags = tags_of(node);
+  if (out.private_address.empty()) out.private_address = text(card + "privateIpAddress");
+  if (out.public_address.empty()) out.public_address = text(card + "association/publicIp");
   return out;
 }
 
@@ -114,8 +117,9 @@ Task<std::vector<rest::XmlNode>> describe_pages(Client& client, std::string acti
       if (child.name != list) continue;
       for (rest::XmlNode& item : child.children) out.push_back(std::move(item));
     }
-    token = root.text_at("nextToken");
-    if (token.empty()) co_return out;
+    const std::string next(root.text_at("nextToken"));
+    if (next.empty() || next == token) co_return out;  // a server that knows no pages may send our token back
+    token = next;
   }
   throw Error(ErrorCode::kUnavailable, fmt::format("ec2 {}: the list does not end after {} pages", action, kPagesMax));
 }
@@ -135,6 +139,16 @@ Task<std::vector<Instance>> run_instances(Client& client, Launch launch) {
   add_tag_specification(params, specifications + 2, "volume", launch.tags);
   const rest::XmlNode root = co_await client.query(kEc2, "RunInstances", std::move(params));
   co_return instances_in(root);
+}
+
+Task<std::vector<rest::XmlNode>> describe_if_any(Client& client, std::string action, Params params, std::string list) {
+  try {
+    co_return co_await describe_pages(client, std::move(action), std::move(params), std::move(list));
+  } catch (const rest::CloudError& error) {
+    const bool absent = error.code == ErrorCode::kNotFound || error.reason.ends_with(".Unknown");
+    if (!absent) throw;
+  }
+  co_return std::vector<rest::XmlNode>();
 }
 
 Task<std::vector<Instance>> describe_instances(Client& client, std::vector<std::string> ids,
@@ -199,6 +213,18 @@ Task<std::vector<Image>> describe_images(Client& client, std::vector<std::string
   }
   std::ranges::stable_sort(out, std::greater<>(), &Image::created);
   co_return out;
+}
+
+Task<std::optional<Image>> find_stand_in(Client& client, std::string name_pattern) {
+  for (const std::string& pattern : {name_pattern, std::string("*")}) {
+    std::vector<std::string> any, owners;
+    std::vector<Filter> filters;
+    filters.push_back({"name", {pattern}});
+    auto found = co_await describe_images(client, std::move(any), std::move(owners), std::move(filters));
+    std::erase_if(found, [](const Image& one) { return one.name.find("Windows") != std::string::npos; });
+    if (!found.empty()) co_return std::move(found.front());
+  }
+  co_return std::nullopt;
 }
 
 Task<std::string> create_image(Client& client, std::string instance, std::string name, Tags tags) {
@@ -300,6 +326,11 @@ Task<std::optional<TemplateContents>> describe_template(Client& client, std::str
   for (const auto& [wire, key] : kTemplateKeys) {
     const rest::XmlNode* node = found.front().at(fmt::format("launchTemplateData/{}", wire));
     if (node && (!node->text.empty() || !node->children.empty())) out.keys.emplace_back(key);
+  }
+  for (const char* key : {"arn", "name"}) {
+    if (out.profile.empty()) {
+      out.profile = found.front().text_at(fmt::format("launchTemplateData/iamInstanceProfile/{}", key));
+    }
   }
   out.user_data = rest::unbase64(found.front().text_at("launchTemplateData/userData")).value_or("");
   co_return out;

@@ -22,6 +22,8 @@ struct Instance {
   std::string_view tag(std::string_view key) const;  // empty: none
 };
 
+inline constexpr size_t kUserDataMax = 16 * 1024;  // what EC2 takes of it, before base64
+
 // Makes `count` machines, all or none, once for each client token: asking again with the same token gives the same
 // ones. `config` is what RunInstances takes (names of the SDKs); tags go on instances and their volumes.
 // Throws CloudError: kNoCapacity, kQuota, kAuth, …
@@ -55,6 +57,8 @@ struct Image {
 // By ids, or by owners ("self", "amazon", an account) and filters; the newest first.
 Task<std::vector<Image>> describe_images(Client& client, std::vector<std::string> ids, std::vector<std::string> owners,
                                          std::vector<Filter> filters);
+// Of a server that is not AWS's, which has other images: the newest with such a name, else the newest of all.
+Task<std::optional<Image>> find_stand_in(Client& client, std::string name_pattern);
 Task<std::string> create_image(Client& client, std::string instance, std::string name, Tags tags);  // its id
 
 struct InstanceType {
@@ -88,6 +92,7 @@ Task<std::string> create_launch_template(Client& client, std::string name, const
 struct TemplateContents {
   std::vector<std::string> keys;
   std::string user_data;  // decoded
+  std::string profile;    // ARN or name of its instance profile; empty: none
 };
 Task<std::optional<TemplateContents>> describe_template(Client& client, std::string id, std::string name,
                                                         std::string version);
@@ -100,5 +105,7 @@ Task<std::string> console_output(Client& client, std::string instance);
 Tags tags_of(const rest::XmlNode& node);
 // All pages of a Describe call: the children `item` of `list`.
 Task<std::vector<rest::XmlNode>> describe_pages(Client& client, std::string action, Params params, std::string list);
+// The same where only filters say what is meant: a server that calls nothing found an error has nothing.
+Task<std::vector<rest::XmlNode>> describe_if_any(Client& client, std::string action, Params params, std::string list);
 
 }  // namespace rubato::aws

@@ -112,6 +112,20 @@ TEST_F(FakeAwsTest, AWrongSecretIsToldFromAMissingPermission) {
   EXPECT_NE(last_error.find("AuthFailure"), std::string::npos) << last_error;
 }
 
+TEST_F(FakeAwsTest, AProfilesProgramPrintsCredentials) {
+  for (const char* name : {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}) settings.env.erase(name);
+  const auto caller = [&](const std::string& program) {
+    files.make_folders(folder + "/.aws");
+    files.write_atomically(folder + "/.aws/config", "[default]\ncredential_process = " + program + "\n");
+    return run<CallerIdentity>([](Client& client) { return get_caller_identity(client); }).arn;
+  };
+  const std::string prints = R"(echo '{"Version": 1, "AccessKeyId": "AKIAFAKE", "SecretAccessKey": "fake-secret"}')";
+  EXPECT_EQ(caller(prints), "arn:aws:iam::123456789012:user/tester");
+  EXPECT_EQ(code_of([&] { caller("echo no key >&2; exit 3"); }), ErrorCode::kAuth);
+  EXPECT_NE(last_error.find("exit code 3: no key"), std::string::npos) << last_error;
+  EXPECT_EQ(code_of([&] { caller(R"(echo '{"AccessKeyId": "A", "SecretAccessKey": "s"}')"); }), ErrorCode::kAuth);
+}
+
 TEST_F(FakeAwsTest, TheInstancesRoleIsUsedWhereThereIsNothingElse) {
   set({{"instance_role", "trainer"}});
   for (const char* name : {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"}) settings.env.erase(name);
@@ -308,6 +322,28 @@ TEST_F(FakeAwsTest, ABrokenUploadGoesOnWhereItEnded) {
   EXPECT_TRUE(files.list(rules.state).empty()) << "nothing is left to go on with";
 }
 
+// S3 forgets an upload when it is complete: who asks again, because the answer was lost, is told that there is none.
+TEST_F(FakeAwsTest, AnUploadWhoseEndWasNotHeardIsWhole) {
+  TransferRules rules;
+  rules.part_size = 5 << 20;
+  const std::string path = make_file("source", size_t{11} << 20);
+  const S3Address where{"bucket", "k"};
+  set({{"lose", {{"CompleteMultipartUpload", 1}}}});
+  run<TransferReport>([&](Client& client) { return upload(client, path, where, rules, Progress()); });
+  const std::string back = folder + "/back";
+  run<TransferReport>([&](Client& client) { return download(client, where, back, rules, Progress()); });
+  EXPECT_EQ(files.read(back), files.read(path));
+  // One that is really gone is told, though another object has its name.
+  const auto end_again = [&] {
+    act([where](Client& client) {
+      std::vector<S3Part> parts(3);
+      for (int i = 0; i < 3; ++i) parts[static_cast<size_t>(i)] = {i + 1, 5, std::string(32, 'a'), ""};
+      return complete_upload(client, where, "gone", std::move(parts));
+    });
+  };
+  EXPECT_EQ(code_of(end_again), ErrorCode::kNotFound);
+}
+
 TEST_F(FakeAwsTest, ABrokenDownloadGoesOnAndADamagedOneIsRefused) {
   TransferRules rules;
   rules.part_size = 5 << 20;
@@ -337,6 +373,30 @@ TEST_F(FakeAwsTest, ABrokenDownloadGoesOnAndADamagedOneIsRefused) {
             ErrorCode::kFailed);
   EXPECT_NE(last_error.find("damaged: SHA-256"), std::string::npos) << last_error;
   EXPECT_EQ(files.read(back), files.read(path)) << "what was there before stays";
+}
+
+TEST_F(FakeAwsTest, S3CopiesWhatIsLargeInParts) {
+  set({{"copy_max", 6 << 20}});
+  const std::string path = make_file("source", (size_t{16} << 20) + 1), back = folder + "/back";
+  const S3Address from{"bucket", "a b/é+%20"}, to{"bucket", "//copy"};
+  run<TransferReport>([&](Client& client) { return upload(client, path, from, TransferRules(), Progress()); });
+  CopyRules rules;
+  rules.whole_max = rules.part_size = uint64_t{5} << 20;
+  uint64_t shown = 0;
+  Progress progress = [&](uint64_t done, uint64_t) { shown = done; };
+  const auto report = run<TransferReport>([&](Client& client) { return copy(client, from, to, progress, rules); });
+  EXPECT_EQ(report.bytes, (uint64_t{16} << 20) + 1);
+  EXPECT_EQ(shown, report.bytes);
+  run<TransferReport>([&](Client& client) { return download(client, to, back, TransferRules(), Progress()); });
+  EXPECT_EQ(files.read(back), files.read(path));
+
+  rules.part_size = uint64_t{20} << 20;
+  set({{"fail", {{"s3", 100}}}});
+  settings.env["AWS_MAX_ATTEMPTS"] = "1";
+  const auto again = [&] {
+    run<TransferReport>([&](Client& client) { return copy(client, from, to, progress, rules); });
+  };
+  EXPECT_EQ(code_of(again), ErrorCode::kUnavailable);
 }
 
 TEST_F(FakeAwsTest, APresignedUrlNeedsNoCredentials) {

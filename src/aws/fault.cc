@@ -35,14 +35,16 @@ constexpr std::array<std::string_view, 2> kAlwaysSkewed = {"RequestTimeTooSkewed
 constexpr std::array<std::string_view, 4> kPerhapsSkewed = {"InvalidSignatureException", "SignatureDoesNotMatch",
                                                             "AuthFailure", "RequestExpired"};
 constexpr std::array<std::string_view, 3> kExpired = {"ExpiredToken", "ExpiredTokenException", "RequestExpired"};
-constexpr std::array<std::string_view, 9> kNoCapacity = {
+constexpr std::array<std::string_view, 13> kNoCapacity = {
     "InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
     "InsufficientCapacity", "InsufficientCapacityOnHost", "SpotMaxPriceTooLow", "Unsupported",
-    "UnfulfillableCapacity", "ReservationCapacityExceeded"};
-constexpr std::array<std::string_view, 13> kAuth = {
+    "UnfulfillableCapacity", "ReservationCapacityExceeded", "InsufficientFreeAddressesInSubnet",
+    "InsufficientAddressCapacity", "InsufficientVolumeCapacity", "VolumeTypeNotAvailableInZone"};
+constexpr std::array<std::string_view, 14> kAuth = {
     "UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "AuthFailure", "InvalidClientTokenId",
     "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidSignatureException", "OptInRequired", "Blocked",
-    "UnrecognizedClientException", "MissingAuthenticationToken", "PendingVerification"};
+    "UnrecognizedClientException", "MissingAuthenticationToken", "PendingVerification",
+    "AuthFailure.ServiceLinkedRoleCreationNotPermitted"};
 
 // Which quota an EC2 code is about, by the name that the Service Quotas console has for it.
 struct Quota {
@@ -105,9 +107,11 @@ bool clock_is_off(const HttpResponse& response, WallTime now) {
 ErrorCode code_of(const Fault& fault, int status) {
   const std::string_view code = fault.code;
   if (is_one_of(code, kNoCapacity)) return ErrorCode::kNoCapacity;
+  // RequestLimitExceeded is no quota: it passes by itself.
+  if (is_one_of(code, kThrottling)) return ErrorCode::kUnavailable;
   if (!quota_name(code).empty() || code.ends_with("LimitExceeded") || code == "LimitExceeded") return ErrorCode::kQuota;
   if (is_one_of(code, kAuth) || is_one_of(code, kExpired)) return ErrorCode::kAuth;
-  if (is_one_of(code, kThrottling) || is_one_of(code, kTransient) || status >= 500) return ErrorCode::kUnavailable;
+  if (is_one_of(code, kTransient) || status >= 500) return ErrorCode::kUnavailable;
   if (code.ends_with(".NotFound") || code.ends_with("NotFound") || code == "NoSuchEntity" || code.starts_with("NoSuch"))
     return ErrorCode::kNotFound;
   if (code.ends_with(".Duplicate") || code.ends_with("AlreadyExists") || code.ends_with(".InUse") ||
@@ -121,14 +125,59 @@ ErrorCode code_of(const Fault& fault, int status) {
   return ErrorCode::kFailed;
 }
 
+bool is_in(std::string_view text, std::string_view marks) {
+  return !text.empty() && std::ranges::all_of(text, [&](char c) {
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    return letter || marks.find(c) != std::string_view::npos;
+  });
+}
+
+// The word behind `before`; empty: there is none.
+std::string_view word_behind(std::string_view text, std::string_view before) {
+  const size_t at = text.find(before);
+  if (at == std::string_view::npos) return {};
+  text.remove_prefix(at + before.size());
+  text = text.substr(0, text.find_first_of(" \t\r\n,"));
+  while (!text.empty() && (text.front() == '"' || text.front() == '\'')) text.remove_prefix(1);
+  while (!text.empty() && std::string_view("\"'.").find(text.back()) != std::string_view::npos) text.remove_suffix(1);
+  return text;
+}
+
+// "... is not authorized to perform: iam:PassRole on resource: arn:...": what is missing may be another action than the
+// one that was asked for.
+std::string permission_hint(const CallName& call, const std::string& message) {
+  if (message.find("explicit deny") != std::string::npos) {
+    return "a policy forbids it by an explicit deny, which no other statement lifts: ask whoever manages the account";
+  }
+  std::string_view action = word_behind(message, "not authorized to perform: ");
+  std::string_view resource = word_behind(message, " on resource: ");
+  if (action.find(':') == std::string_view::npos || !is_in(action, ":-")) action = {};
+  if (!resource.starts_with("arn:") || !is_in(resource, ":/*-_.+=@$")) resource = "*";
+  const std::string statement =
+      action.empty() ? missing_statement(call.service, call.operation)
+                     : fmt::format(R"({{"Effect": "Allow", "Action": "{}", "Resource": "{}"}})", action, resource);
+  return "add this statement to the policy of the user or role (rubato aws policy has all): " + statement;
+}
+
 std::string hint_of(const CallName& call, const Fault& fault, ErrorCode code) {
   const std::string_view reason = fault.code;
+  if (call.service == "portal.sso" && code == ErrorCode::kAuth) {
+    return "sign on again (aws sso login); may you use that account and role?";
+  }
   if (reason == "InvalidClientTokenId" || reason == "InvalidAccessKeyId" || reason == "UnrecognizedClientException") {
     return "these credentials are not known to AWS: rubato aws whoami shows where they come from";
   }
   if (reason == "SignatureDoesNotMatch" || reason == "InvalidSignatureException") {
     return "the secret key does not belong to this access key: rubato aws whoami shows where they come from";
   }
+  if (reason == "AuthFailure") {
+    return "these credentials, or what the message names, may not be used: rubato aws whoami shows whose they are";
+  }
+  if (reason == "AuthFailure.ServiceLinkedRoleCreationNotPermitted") {
+    return "the account's first spot machine needs a role, once: aws iam create-service-linked-role "
+           "--aws-service-name spot.amazonaws.com";
+  }
+  if (reason == "PendingVerification" || reason == "Blocked") return "AWS holds this account back: see the message";
   if (is_one_of(reason, kExpired)) return "get new credentials (aws sso login, or a new session token), and try again";
   if (reason == "OptInRequired") return "this account must subscribe to that image or service first: see the message";
   if (const std::string_view quota = quota_name(reason); !quota.empty()) {
@@ -136,9 +185,7 @@ std::string hint_of(const CallName& call, const Fault& fault, ErrorCode code) {
   }
   if (reason == "SpotMaxPriceTooLow") return "raise the maximum price, or use on-demand instances";
   switch (code) {
-    case ErrorCode::kAuth:
-      return fmt::format("add this statement to the policy of the user or role (rubato aws policy has all): {}",
-                         missing_statement(call.service, call.operation));
+    case ErrorCode::kAuth: return permission_hint(call, fault.message);
     case ErrorCode::kNoCapacity: return "try another zone or instance type, or wait";
     case ErrorCode::kQuota: return "ask for more in the Service Quotas console";
     case ErrorCode::kUnavailable: return "AWS asks to slow down or has a problem: try again later";

@@ -10,12 +10,13 @@ constexpr std::string_view kTrustOfEc2 =
     R"("Action":"sts:AssumeRole"}]})";
 constexpr std::string_view kPolicyName = "rubato";
 
-// Whether the call was done; false: the cloud refused it for this reason, which the caller foresees.
+// Whether the call was done; false: the cloud refused it for a reason that begins so, which the caller foresees.
+// (IAM says NoSuchEntity; others NoSuchEntityException.)
 Task<bool> query_unless(Client& client, std::string action, Params params, std::string foreseen) {
   try {
     co_await client.query(kIam, std::move(action), std::move(params));
   } catch (const rest::CloudError& error) {
-    if (error.reason != foreseen) throw;
+    if (!error.reason.starts_with(foreseen)) throw;
     co_return false;
   }
   co_return true;
@@ -57,7 +58,28 @@ Task<std::string> ensure_instance_role(Client& client, InstanceRole role) {
     Params join{{"InstanceProfileName", role.name}, {"RoleName", role.name}};
     co_await query_unless(client, "AddRoleToInstanceProfile", std::move(join), "LimitExceeded");
   }
-  co_return std::string(found == nullptr ? "" : found->text_at("Arn"));
+  const std::string arn(found == nullptr ? "" : found->text_at("Arn"));
+  co_return arn.empty() ? role.name : arn;
+}
+
+Task<std::vector<std::string>> roles_of_profile(Client& client, std::string name) {
+  Params get{{"InstanceProfileName", std::move(name)}};
+  const rest::XmlNode root = co_await client.query(kIam, "GetInstanceProfile", std::move(get));
+  std::vector<std::string> out;
+  for (const rest::XmlNode* one : root.list("GetInstanceProfileResult/InstanceProfile/Roles", "member")) {
+    out.emplace_back(one->text_at("Arn"));
+  }
+  co_return out;
+}
+
+Task<bool> has_role(Client& client, std::string name) {
+  Params get{{"RoleName", std::move(name)}};
+  return query_unless(client, "GetRole", std::move(get), "NoSuchEntity");
+}
+
+Task<bool> has_instance_profile(Client& client, std::string name) {
+  Params get{{"InstanceProfileName", std::move(name)}};
+  return query_unless(client, "GetInstanceProfile", std::move(get), "NoSuchEntity");
 }
 
 Task<bool> remove_instance_role(Client& client, std::string name) {

@@ -22,6 +22,11 @@ struct InstanceRole {
 };
 // The profile's ARN.
 Task<std::string> ensure_instance_role(Client& client, InstanceRole role);
+// ARNs of the roles that an instance profile gives to its machines. Throws kNotFound when there is no such profile.
+Task<std::vector<std::string>> roles_of_profile(Client& client, std::string name);
+// Whether there is a role, or an instance profile, of that name.
+Task<bool> has_role(Client& client, std::string name);
+Task<bool> has_instance_profile(Client& client, std::string name);
 // All parts of it; what is not there is no error. Whether there was something.
 Task<bool> remove_instance_role(Client& client, std::string name);
 

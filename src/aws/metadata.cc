@@ -7,6 +7,7 @@ namespace {
 
 constexpr Duration kMetadataTimeout = 1s;  // botocore's; on an instance it answers within milliseconds
 constexpr int kMetadataTries = 2;
+constexpr Duration kAbsentFor = 30s;
 
 rest::Url metadata_url(const Environment& env) {
   const std::string named = variable(env, "AWS_EC2_METADATA_SERVICE_ENDPOINT");
@@ -43,6 +44,7 @@ Task<bool> Metadata::renew_token() {
       const HttpResponse response = co_await ask("PUT", "/latest/api/token", std::move(headers));
       if (response.status != 200) break;
       token_ = std::string(trim(response.body));
+      has_answered_ = true;
       co_return true;
     } catch (const Error& error) {
       if (error.code != ErrorCode::kUnavailable) throw;
@@ -52,12 +54,14 @@ Task<bool> Metadata::renew_token() {
 }
 
 Task<std::optional<std::string>> Metadata::get(std::string path) {
+  if (absent_ && world_.clock.now() >= ask_again_at_) absent_ = false;
   if (disabled_ || absent_) co_return std::nullopt;
   for (int tries = 0; tries < kMetadataTries; ++tries) {
     if (token_.empty()) {
       const bool renewed = co_await renew_token();
       if (!renewed) {
-        absent_ = true;
+        absent_ = !has_answered_;
+        ask_again_at_ = world_.clock.now() + kAbsentFor;
         co_return std::nullopt;
       }
     }

@@ -32,6 +32,8 @@ std::string scalar_text(const json& value, ShapeKind kind, const std::string& pa
     case ShapeKind::kBoolean:
       if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
       throw bad_key(path, "must be true or false", "");
+    case ShapeKind::kTextMap:
+    case ShapeKind::kAny:  // AWS has neither
     case ShapeKind::kStructure: break;
   }
   throw bad_key(path, "must be a mapping", "");

@@ -28,6 +28,7 @@ class PolicyMaker {
       add_file_systems();
     }
     if (request_.whom == PolicyFor::kHead) add_pass_role();
+    if (request_.whom != PolicyFor::kWorkers) add_service_roles();
     add_buckets();
     return {{"Version", "2012-10-17"}, {"Statement", std::move(statements_)}};
   }
@@ -80,6 +81,8 @@ class PolicyMaker {
   }
 
   void add_surroundings() {
+    // What `audit` and `doctor` read besides.
+    statements_.push_back(statement("Survey", {"ec2:DescribeVolumes", "servicequotas:GetServiceQuota"}, "*"));
     statements_.push_back(statement("MakeSurroundings",
                                     {"ec2:CreateSecurityGroup", "ec2:ImportKeyPair", "ec2:CreatePlacementGroup",
                                      "ec2:CreateLaunchTemplate", "ec2:CreateImage"},
@@ -87,34 +90,54 @@ class PolicyMaker {
     statements_.push_back(
         tagged(statement("ChangeOwnSurroundings",
                          {"ec2:AuthorizeSecurityGroupIngress", "ec2:DeleteSecurityGroup", "ec2:DeleteKeyPair",
-                          "ec2:DeletePlacementGroup", "ec2:DeleteLaunchTemplate"},
+                          "ec2:DeletePlacementGroup", "ec2:DeleteLaunchTemplate",
+                          "ec2:RevokeSecurityGroupIngress"},
                          "*")));
     statements_.push_back(statement("ScalingGroups", {"autoscaling:DescribeAutoScalingGroups"}, "*"));
-    statements_.push_back(tagged(statement("ChangeOwnScalingGroups",
-                                           {"autoscaling:CreateAutoScalingGroup", "autoscaling:SetDesiredCapacity",
-                                            "autoscaling:DeleteAutoScalingGroup"},
-                                           "*")));
+    // What is not there yet has no tags of its own: those of the request count.
+    Json make = statement("MakeScalingGroups", {"autoscaling:CreateAutoScalingGroup"}, "*");
+    make["Condition"] = {{"StringLike", {{fmt::format("aws:RequestTag/{}", kClusterTag), request_.cluster}}}};
+    statements_.push_back(std::move(make));
+    statements_.push_back(
+        tagged(statement("ChangeOwnScalingGroups",
+                         {"autoscaling:SetDesiredCapacity", "autoscaling:DeleteAutoScalingGroup"}, "*")));
   }
 
   void add_roles() {
     statements_.push_back(statement("Roles",
-                                    {"iam:CreateRole", "iam:DeleteRole", "iam:PutRolePolicy", "iam:DeleteRolePolicy",
+                                    {"iam:CreateRole", "iam:DeleteRole", "iam:GetRole", "iam:PutRolePolicy",
+                                     "iam:DeleteRolePolicy",
                                      "iam:CreateInstanceProfile", "iam:DeleteInstanceProfile", "iam:GetInstanceProfile",
                                      "iam:AddRoleToInstanceProfile", "iam:RemoveRoleFromInstanceProfile",
                                      "iam:TagRole", "iam:TagInstanceProfile"},
                                     {arn("iam::*:role/rubato-*"), arn("iam::*:instance-profile/rubato-*")}));
+    // Which role a profile of the person's own has, that a file gives to its workers.
+    statements_.push_back(
+        statement("ReadProfiles", {"iam:GetInstanceProfile"}, arn("iam::*:instance-profile/*")));
     add_pass_role();
   }
 
   void add_pass_role() {
-    Json pass = statement("GiveRoles", {"iam:PassRole"}, arn("iam::*:role/rubato-*"));
+    Json roles = {arn("iam::*:role/rubato-*")};
+    for (const std::string& one : request_.pass_roles) roles.push_back(one);
+    Json pass = statement("GiveRoles", {"iam:PassRole"}, std::move(roles));
     pass["Condition"] = {{"StringEquals", {{"iam:PassedToService", "ec2.amazonaws.com"}}}};
     statements_.push_back(std::move(pass));
   }
 
+  // AWS acts by roles of its own, and makes each of them at its first use in an account: for spot machines, for EFS.
+  void add_service_roles() {
+    Json services = {"spot.amazonaws.com"};
+    if (request_.whom == PolicyFor::kUser) services.push_back("elasticfilesystem.amazonaws.com");
+    statements_.push_back(service_role_statement(std::move(services), request_.partition));
+  }
+
   void add_file_systems() {
     statements_.push_back(statement("FileSystems",
-                                    {"elasticfilesystem:DescribeFileSystems", "elasticfilesystem:DescribeMountTargets",
+                                    {"ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface",
+                                     "ec2:DescribeNetworkInterfaces", "elasticfilesystem:DescribeFileSystems",
+                                     "elasticfilesystem:DescribeMountTargets",
+                                     "elasticfilesystem:DescribeMountTargetSecurityGroups",
                                      "elasticfilesystem:CreateFileSystem", "elasticfilesystem:TagResource"},
                                     "*"));
     statements_.push_back(tagged(statement("ChangeOwnFileSystems",
@@ -143,6 +166,13 @@ class PolicyMaker {
 };
 
 }  // namespace
+
+nlohmann::ordered_json service_role_statement(nlohmann::ordered_json services, const std::string& partition) {
+  Json out = statement("FirstUseInAnAccount", {"iam:CreateServiceLinkedRole"},
+                       fmt::format("arn:{}:iam::*:role/aws-service-role/*", partition));
+  out["Condition"] = {{"StringEquals", {{"iam:AWSServiceName", std::move(services)}}}};
+  return out;
+}
 
 std::string make_policy(const PolicyRequest& request) { return PolicyMaker(request).make().dump(2) + "\n"; }
 

@@ -2,21 +2,12 @@
 // of the query API. A table that tools/aws_shapes.py makes of botocore's model.
 #pragma once
 
-#include <span>
-#include <string_view>
+#include "rest/shape.h"
 
 namespace rubato::aws {
 
-enum class ShapeKind { kText, kInteger, kNumber, kBoolean, kStructure };
-
-struct ShapeMember {
-  std::string_view owner;  // the structure it is in; "": RunInstances itself
-  std::string_view name;   // "BlockDeviceMappings"
-  std::string_view wire;   // "BlockDeviceMapping"
-  ShapeKind kind;          // its own, or that of a list's items
-  bool is_list;
-  std::string_view structure;  // of kStructure: which
-};
+using rest::ShapeKind;
+using rest::ShapeMember;
 
 std::span<const ShapeMember> run_instances_shape();
 

@@ -57,6 +57,12 @@ Task<S3Part> upload_part(Client& client, S3Address address, std::string upload, 
 // nullopt: there is no such upload (any more).
 Task<std::optional<std::vector<S3Part>>> list_parts(Client& client, S3Address address, std::string upload);
 Task<void> complete_upload(Client& client, S3Address address, std::string upload, std::vector<S3Part> parts);
+// The object that has this etag, copied by S3 itself; of at most kCopyMax bytes. kConflict: it was replaced meanwhile.
+inline constexpr uint64_t kCopyMax = uint64_t{5} << 30;
+Task<void> copy_object(Client& client, S3Address from, std::string etag, S3Address to);
+// The same for a range of it, as a part of an upload.
+Task<S3Part> copy_part(Client& client, S3Address from, std::string etag, S3Address to, std::string upload, S3Part range,
+                       uint64_t offset);
 Task<void> abort_upload(Client& client, S3Address address, std::string upload);
 
 // A URL that anybody may get (or, with "PUT", write) the object by, for a while.

@@ -9,17 +9,15 @@
 #include "aws/s3_verify.h"
 #include "core/scope.h"
 #include "core/sha256.h"
+#include "rest/cloud_error.h"
 
 namespace rubato::aws {
 namespace {
 
-constexpr size_t kReadAtOnce = size_t{1} << 20;
-constexpr uint64_t kMemoryForParts = uint64_t{48} << 20;
-
 std::string sha256_of_range(Files& files, const std::string& path, uint64_t offset, uint64_t size) {
   Sha256 hash;
   while (size > 0) {
-    const auto wanted = static_cast<size_t>(std::min<uint64_t>(size, kReadAtOnce));
+    const auto wanted = static_cast<size_t>(std::min<uint64_t>(size, rest::kTransferReadAtOnce));
     const std::string piece = files.read_range(path, offset, wanted);
     if (piece.empty()) throw Error(ErrorCode::kFailed, "the file became shorter while it was read", path, "try again");
     hash.update(piece);
@@ -29,145 +27,53 @@ std::string sha256_of_range(Files& files, const std::string& path, uint64_t offs
   return hash.hex();
 }
 
-nlohmann::json read_note(Files& files, const std::string& path) {
-  const auto text = files.read(path);
-  auto document = text && text->size() < kReadAtOnce ? nlohmann::json::parse(*text, nullptr, false) : nlohmann::json();
-  return document.is_object() ? document : nlohmann::json::object();
-}
-
 uint64_t size_of_file(Files& files, const std::string& path) { return files.open_read(path)->size(); }
+
+Error no_such(const std::string& name) {
+  return Error(ErrorCode::kNotFound, "there is no " + name, "", "list what is there: aws s3 ls");
+}
 
 // ---- Download ----
 
-class Download {
+class S3Reader final : public rest::ObjectReader {
  public:
-  Download(Client& client, S3Address from, std::string path, const TransferRules& rules, Progress progress)
-      : client_(client),
-        files_(client.world().files),
-        from_(std::move(from)),
-        path_(std::move(path)),
-        part_path_(path_ + ".rubato-part"),
-        note_path_(part_path_ + ".json"),
-        rules_(rules),
-        progress_(std::move(progress)),
-        changed_(client.world().clock.loop()) {}
+  S3Reader(Client& client, S3Address from) : client_(client), from_(std::move(from)) {}
 
-  Task<TransferReport> run() {
+  std::string name() const override { return to_string(from_); }
+
+  Task<Version> open() override {
     const auto found = co_await head_object(client_, from_);
-    if (!found) {
-      throw Error(ErrorCode::kNotFound, "there is no " + to_string(from_), "", "list what is there: aws s3 ls");
-    }
+    if (!found) throw no_such(name());
     object_ = *found;
-    co_await prepare_verifier();
-    begin_or_resume();
-    Scope workers(client_.world().clock.loop());
-    for (int i = 0; i < rules_.parallel; ++i) workers.spawn(fetch_chunks());
-    co_await workers.join();
-    out_.reset();
-    if (const auto wrong = verifier_->mismatch()) {
-      discard();
-      throw Error(ErrorCode::kFailed, fmt::format("what came of {} is damaged: {}", to_string(from_), *wrong), path_,
-                  "try again; if it stays so, the object itself is damaged");
-    }
-    files_.rename(part_path_, path_);
-    files_.remove_tree(note_path_);
-    TransferReport report;
-    report.bytes = object_.size;
-    report.resumed = resumed_;
-    report.verified = to_string(verifier_->method());
-    co_return report;
-  }
-
- private:
-  Task<void> prepare_verifier() {
     uint64_t part_size = 0;
     const int parts = std::max(parts_of_hash(object_.checksum_sha256), parts_of_hash(object_.etag));
     if (parts > 0) {
-      const auto first = co_await head_object(client_, from_, 1);
-      part_size = first ? first->size : 0;
-    }
-    verifier_.emplace(object_, part_size);
-  }
-
-  void discard() {
-    files_.remove_tree(part_path_);
-    files_.remove_tree(note_path_);
-  }
-
-  void begin_or_resume() {
-    const nlohmann::json wanted = {{"from", to_string(from_)}, {"etag", object_.etag}, {"size", object_.size}};
-    if (read_note(files_, note_path_) == wanted && files_.exists(part_path_)) {
-      resume();
-    } else {
-      discard();
-      files_.write_atomically(note_path_, wanted.dump() + "\n");
-    }
-    out_ = files_.open_append(part_path_);
-    next_ = written_ = resumed_;
-    report_progress();
-  }
-
-  // What an earlier try has left is hashed again: it may have been damaged since.
-  void resume() {
-    const auto reader = files_.open_read(part_path_);
-    resumed_ = reader->size();
-    if (resumed_ > object_.size) {
-      resumed_ = 0;
-      files_.remove_tree(part_path_);
-      return;
-    }
-    for (std::string piece = reader->read(kReadAtOnce); !piece.empty(); piece = reader->read(kReadAtOnce)) {
-      verifier_->update(piece);
-    }
-  }
-
-  // One of several: takes the next range, and writes what is ready in order. Nobody runs ahead of the slowest by more
-  // than a few ranges.
-  Task<void> fetch_chunks() {
-    const uint64_t ranges = static_cast<uint64_t>(rules_.parallel) + 1;
-    const uint64_t range_size = std::min(rules_.part_size, kMemoryForParts / ranges);
-    const uint64_t ahead_max = range_size * ranges;
-    while (next_ < object_.size) {
-      if (next_ - written_ >= ahead_max) {
-        co_await changed_.wait();
-        continue;
+      try {
+        const auto first = co_await head_object(client_, from_, 1);
+        part_size = first ? first->size : 0;
+      } catch (const rest::CloudError&) {
+        part_size = 0;  // a server that keeps no parts: the length alone is checked
       }
-      const uint64_t offset = next_;
-      const uint64_t size = std::min(range_size, object_.size - offset);
-      next_ += size;
-      std::string bytes = co_await get_range(client_, from_, offset, size, object_.etag);
-      ready_.emplace(offset, std::move(bytes));
-      write_ready();
     }
+    verifier_.emplace(object_, part_size, !client_.has_own_endpoint(kS3));
+    Version out;
+    out.id = object_.etag;
+    out.size = object_.size;
+    co_return out;
   }
 
-  void write_ready() {
-    for (auto first = ready_.begin(); first != ready_.end() && first->first == written_; first = ready_.begin()) {
-      out_->append(first->second);
-      verifier_->update(first->second);
-      written_ += first->second.size();
-      ready_.erase(first);
-      report_progress();
-    }
-    changed_.notify();
+  Task<std::string> read(uint64_t offset, uint64_t size) override {
+    return get_range(client_, from_, offset, size, object_.etag);
   }
+  void check(std::string_view bytes) override { verifier_->update(bytes); }
+  std::optional<std::string> mismatch() override { return verifier_->mismatch(); }
+  std::string_view checked_by() const override { return to_string(verifier_->method()); }
 
-  void report_progress() const {
-    if (progress_) progress_(written_, object_.size);
-  }
-
+ private:
   Client& client_;
-  Files& files_;
   const S3Address from_;
-  const std::string path_, part_path_, note_path_;
-  const TransferRules rules_;
-  const Progress progress_;
-  Event changed_;
   S3Object object_;
   std::optional<S3Verifier> verifier_;
-  std::unique_ptr<Appender> out_;
-  uint64_t next_ = 0, written_ = 0, resumed_ = 0;
-  std::map<uint64_t, std::string> ready_;  // by offset
 };
 
 // ---- Upload ----
@@ -184,8 +90,8 @@ class Upload {
         size_(size_of_file(files_, path_)),
         modified_(files_.modified(path_).value_or(WallTime())),
         plan_(plan_parts(size_, rules)),
-        note_path_(rules.state.empty() ? ""
-                                       : rules.state + "/" + sha256_hex(path_ + "\n" + to_string(to_)) + ".json") {}
+        note_path_(rules.state.empty() ? "" : rules.state + "/" + sha256_hex(path_ + "\n" + to_string(to_)) + ".json") {
+  }
 
   Task<TransferReport> run() {
     if (plan_.count <= 1) {
@@ -227,17 +133,14 @@ class Upload {
   }
 
   nlohmann::json note() const {
-    return {{"from", path_},
-            {"to", to_string(to_)},
-            {"size", size_},
-            {"modified", modified_.time_since_epoch().count()},
-            {"part_size", plan_.size},
-            {"region", client_.region()}};
+    return {{"from", path_},           {"to", to_string(to_)},
+            {"size", size_},           {"modified", modified_.time_since_epoch().count()},
+            {"part_size", plan_.size}, {"region", client_.region()}};
   }
 
   Task<void> begin_or_resume() {
     if (!note_path_.empty()) {
-      nlohmann::json kept = read_note(files_, note_path_);
+      nlohmann::json kept = rest::read_transfer_note(files_, note_path_);
       const auto id = kept.find("upload");
       const std::string begun = id != kept.end() && id->is_string() ? id->get<std::string>() : "";
       kept.erase("upload");
@@ -303,6 +206,64 @@ class Upload {
   std::map<int, S3Part> parts_;
 };
 
+// ---- Copy ----
+
+constexpr int kCopiesAtOnce = 4;
+
+class CopyInParts {
+ public:
+  CopyInParts(Client& client, S3Address from, S3Object object, S3Address to, Progress progress, CopyRules rules)
+      : client_(client),
+        from_(std::move(from)),
+        object_(std::move(object)),
+        to_(std::move(to)),
+        progress_(std::move(progress)),
+        part_size_(std::max(rules.part_size, (object_.size + kPartsMax - 1) / kPartsMax)) {}
+
+  Task<void> run() {
+    upload_ = co_await create_upload(client_, to_);
+    std::exception_ptr failure;
+    try {
+      Scope workers(client_.world().clock.loop());
+      for (int i = 0; i < kCopiesAtOnce; ++i) workers.spawn(copy_parts());
+      co_await workers.join();
+      std::vector<S3Part> parts;
+      for (auto& [number, part] : parts_) parts.push_back(part);
+      co_await complete_upload(client_, to_, upload_, std::move(parts));
+    } catch (const Error&) {
+      failure = std::current_exception();
+    }
+    if (!failure) co_return;
+    co_await abort_upload(client_, to_, upload_);
+    std::rethrow_exception(failure);
+  }
+
+ private:
+  Task<void> copy_parts() {
+    while (part_size_ * static_cast<uint64_t>(next_ - 1) < object_.size) {
+      S3Part range;
+      range.number = next_++;
+      const uint64_t offset = part_size_ * static_cast<uint64_t>(range.number - 1);
+      range.size = std::min(part_size_, object_.size - offset);
+      S3Part part = co_await copy_part(client_, from_, object_.etag, to_, upload_, range, offset);
+      done_ += range.size;
+      parts_[range.number] = std::move(part);
+      if (progress_) progress_(done_, object_.size);
+    }
+  }
+
+  Client& client_;
+  const S3Address from_;
+  const S3Object object_;
+  const S3Address to_;
+  const Progress progress_;
+  const uint64_t part_size_;
+  std::string upload_;
+  int next_ = 1;
+  uint64_t done_ = 0;
+  std::map<int, S3Part> parts_;
+};
+
 }  // namespace
 
 PartPlan plan_parts(uint64_t size, const TransferRules& rules) {
@@ -317,20 +278,36 @@ PartPlan plan_parts(uint64_t size, const TransferRules& rules) {
   }
   plan.count = static_cast<int>((size + plan.size - 1) / plan.size);
   // A part is there twice: one is sent, one is kept in case that it must be sent again.
-  const auto fit = static_cast<int>(kMemoryForParts / (2 * plan.size));
+  const auto fit = static_cast<int>(rest::kTransferMemory / (2 * plan.size));
   plan.parallel = std::max(1, std::min({rules.parallel, plan.count, fit}));
   return plan;
 }
 
 Task<TransferReport> download(Client& client, S3Address from, std::string path, TransferRules rules,
                               Progress progress) {
-  Download transfer(client, std::move(from), std::move(path), rules, std::move(progress));
-  co_return co_await transfer.run();
+  S3Reader reader(client, std::move(from));
+  co_return co_await rest::download(client.world(), reader, std::move(path), rules, std::move(progress));
 }
 
 Task<TransferReport> upload(Client& client, std::string path, S3Address to, TransferRules rules, Progress progress) {
   Upload transfer(client, std::move(path), std::move(to), rules, std::move(progress));
   co_return co_await transfer.run();
+}
+
+Task<TransferReport> copy(Client& client, S3Address from, S3Address to, Progress progress, CopyRules rules) {
+  const auto found = co_await head_object(client, from);
+  if (!found) throw no_such(to_string(from));
+  TransferReport report;
+  report.bytes = found->size;
+  report.verified = "S3";
+  if (found->size <= rules.whole_max) {
+    co_await copy_object(client, from, found->etag, to);
+    if (progress) progress(report.bytes, report.bytes);
+  } else {
+    CopyInParts parts(client, std::move(from), *found, std::move(to), std::move(progress), rules);
+    co_await parts.run();
+  }
+  co_return report;
 }
 
 }  // namespace rubato::aws

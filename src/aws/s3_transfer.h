@@ -6,33 +6,30 @@
 // until then.
 #pragma once
 
-#include <functional>
 #include <string>
 
 #include "aws/s3.h"
+#include "rest/download.h"
 
 namespace rubato::aws {
 
-struct TransferRules {
-  uint64_t part_size = uint64_t{8} << 20;  // grows for files of more than 10,000 such parts
-  int parallel = 4;
-  std::string state;  // folder for uploads that were begun; empty: they are not continued
-};
-
-struct TransferReport {
-  uint64_t bytes = 0;
-  uint64_t resumed = 0;       // of these, what an earlier try had done
-  std::string_view verified;  // "SHA-256", "MD5", "length"
-};
-
-// Called with the bytes done so far and the bytes in all.
-using Progress = std::function<void(uint64_t done, uint64_t total)>;
+using rest::Progress;
+using rest::TransferReport;
+using rest::TransferRules;  // part_size grows for files of more than 10,000 such parts
 
 // Throws kNotFound when there is no such object, kFailed when what came is not what was put.
 Task<TransferReport> download(Client& client, S3Address from, std::string path, TransferRules rules, Progress progress);
 
 // Throws kNotFound, kFailed for what is no plain file, or one that changes while it is read.
 Task<TransferReport> upload(Client& client, std::string path, S3Address to, TransferRules rules, Progress progress);
+
+// One object as another, without its bytes coming here; larger ones in parts. Throws kNotFound, and kConflict where the
+// object is replaced meanwhile. What was begun and failed is given up.
+struct CopyRules {
+  uint64_t whole_max = kCopyMax;
+  uint64_t part_size = uint64_t{1} << 30;
+};
+Task<TransferReport> copy(Client& client, S3Address from, S3Address to, Progress progress, CopyRules rules = {});
 
 // Size of the parts of an upload of so many bytes, and how many at a time keep within the memory. Pure.
 struct PartPlan {

@@ -37,16 +37,6 @@ std::string owner_of(std::string_view profile) { return fmt::format("profile '{}
 
 }  // namespace
 
-std::string variable(const Environment& env, std::string_view name) {
-  const auto found = env.find(std::string(name));
-  return found == env.end() ? "" : found->second;
-}
-
-std::string home_of(const Environment& env) {
-  const std::string home = variable(env, "HOME");
-  return home.empty() ? "/root" : home;
-}
-
 Profiles::Profiles(Files& files, const Environment& env)
     : config_(read_ini(files, env, "AWS_CONFIG_FILE", "/.aws/config")),
       credentials_(read_ini(files, env, "AWS_SHARED_CREDENTIALS_FILE", "/.aws/credentials")) {}
@@ -99,19 +89,24 @@ std::optional<Sourced> region_of(const Settings& settings, const Profiles& profi
   return profiles.find(profile, "region");
 }
 
+std::string endpoint_variable(std::string_view service) {
+  std::string upper(service);
+  for (char& c : upper) c = c == '-' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+  return "AWS_ENDPOINT_URL_" + upper;
+}
+
 std::optional<Sourced> endpoint_of(const Settings& settings, const Profiles& profiles, std::string_view profile,
                                    std::string_view service) {
   if (to_lower(variable(settings.env, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")) == "true") return std::nullopt;
-  std::string upper(service);
-  for (char& c : upper) c = c == '-' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
-  for (const std::string& name : {"AWS_ENDPOINT_URL_" + upper, std::string("AWS_ENDPOINT_URL")}) {
+  for (const std::string& name : {endpoint_variable(service), std::string("AWS_ENDPOINT_URL")}) {
     const std::string value = variable(settings.env, name);
     if (!value.empty()) return Sourced{value, name};
   }
   if (to_lower(profiles.value(profile, "ignore_configured_endpoint_urls")) == "true") return std::nullopt;
   const std::string services = profiles.value(profile, "services");
   if (!services.empty()) {
-    std::string key = to_lower(upper) + ".endpoint_url";
+    std::string key = to_lower(service) + ".endpoint_url";
+    std::ranges::replace(key, '-', '_');
     if (auto found = profiles.find_in_section("services " + services, key)) return found;
   }
   return profiles.find(profile, "endpoint_url");

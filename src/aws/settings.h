@@ -1,11 +1,11 @@
 // What a person has configured for AWS: variables and the files in ~/.aws, read as AWS's own tools read them.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "rest/environment.h"
 #include "rest/ini.h"
 #include "rest/retry.h"
 #include "rest/url.h"
@@ -14,19 +14,16 @@
 
 namespace rubato::aws {
 
-using Environment = std::map<std::string, std::string>;
+using rest::Environment;
+using rest::home_of;
+using rest::Sourced;
+using rest::variable;
 
 // What the caller knows before anything is read.
 struct Settings {
   Environment env;
   std::string profile;  // given by name: then credentials in variables do not count
   std::string region;   // given by name
-};
-
-// A value and where it comes from, for people: "AWS_REGION", "profile 'dev' (/home/ann/.aws/config:3)".
-struct Sourced {
-  std::string text;
-  std::string origin;
 };
 
 // Both files as one: a profile's keys from `credentials` count before those from `config`.
@@ -50,12 +47,6 @@ class Profiles {
   rest::IniFile config_, credentials_;
 };
 
-// The value of a variable; empty when it is not set.
-std::string variable(const Environment& env, std::string_view name);
-
-// The user's folder for AWS's files and caches.
-std::string home_of(const Environment& env);
-
 // --profile, AWS_PROFILE, AWS_DEFAULT_PROFILE, else "default".
 Sourced profile_of(const Settings& settings);
 
@@ -66,6 +57,9 @@ std::optional<Sourced> region_of(const Settings& settings, const Profiles& profi
 // section, its endpoint_url; in that order. `service` is "ec2". Throws a usage Error for what is no URL.
 std::optional<Sourced> endpoint_of(const Settings& settings, const Profiles& profiles, std::string_view profile,
                                    std::string_view service);
+
+// The variable that names a service's endpoint: "AWS_ENDPOINT_URL_EC2".
+std::string endpoint_variable(std::string_view service);
 
 // AWS_CA_BUNDLE, or the profile's ca_bundle; empty: the system's roots.
 std::string ca_bundle_of(const Settings& settings, const Profiles& profiles, std::string_view profile);

@@ -54,6 +54,14 @@ FileSystem file_system_from(const json& document) {
   out.id = field(document, "FileSystemId");
   out.name = field(document, "Name");
   out.state = field(document, "LifeCycleState");
+  if (const auto size = document.find("SizeInBytes"); size != document.end() && size->is_object()) {
+    if (const auto value = size->find("Value"); value != size->end() && value->is_number()) {
+      out.bytes = value->get<int64_t>();
+    }
+  }
+  if (const auto tags = document.find("Tags"); tags != document.end() && tags->is_array()) {
+    for (const json& one : *tags) out.tags.emplace_back(field(one, "Key"), field(one, "Value"));
+  }
   return out;
 }
 
@@ -129,6 +137,16 @@ Task<MountTarget> create_mount_target(Client& client, std::string file_system, s
   const json document =
       co_await efs(client, "CreateMountTarget", "POST", "/mount-targets", rest::Query(), std::move(body));
   co_return mount_target_from(document);
+}
+
+Task<std::vector<std::string>> groups_of_mount_target(Client& client, std::string id) {
+  const json document = co_await efs(client, "DescribeMountTargetSecurityGroups", "GET",
+                                     fmt::format("/mount-targets/{}/security-groups", id), rest::Query(), json());
+  std::vector<std::string> out;
+  for (const json& one : document.value("SecurityGroups", json::array())) {
+    if (one.is_string()) out.push_back(one.get<std::string>());
+  }
+  co_return out;
 }
 
 Task<void> delete_mount_target(Client& client, std::string id) {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/cli.h"
-#include "cli/flags.h"
+#include "terminal/flags.h"
 
 namespace rubato::cli {
 

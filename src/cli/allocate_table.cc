@@ -30,7 +30,7 @@ const Command& allocate_table() {
                 {.name = "budget",
                  .kind = FlagKind::kValue,
                  .value = "DOLLARS",
-                 .help = "desired_nodes: spend at most so much an hour"},
+                 .help = "desired_nodes: spend at most this much an hour"},
                 {.name = "utility-band",
                  .kind = FlagKind::kValue,
                  .value = "LOW:HIGH",

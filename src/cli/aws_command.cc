@@ -9,8 +9,9 @@
 #include "aws/policy.h"
 #include "aws/s3.h"
 #include "cli/command_world.h"
-#include "cli/session.h"
+#include "client/session.h"
 #include "model/cluster_name.h"
+#include "petctl/user_policy.h"
 
 namespace rubato::cli {
 namespace {
@@ -77,8 +78,8 @@ int aws_policy_command(const ParsedCommand& parsed, const Shell& shell) {
     request.whom = aws::PolicyFor::kHead;
   } else if (whom == "workers") {
     request.whom = aws::PolicyFor::kWorkers;
-  } else if (whom != "user") {
-    throw bad_value(*parsed.find("for"), "there is no policy for that", "write user, head or workers");
+  } else if (whom != "user" && whom != "jobs") {
+    throw bad_value(*parsed.find("for"), "there is no policy for that", "write user, head, workers or jobs");
   }
   request.cluster = parsed.value("cluster", "*");
   if (const Given* given = parsed.find("cluster"); given != nullptr && !is_cluster_name(request.cluster))
@@ -93,7 +94,8 @@ int aws_policy_command(const ParsedCommand& parsed, const Shell& shell) {
     throw Error(ErrorCode::kUsage, "workers need permissions for buckets only, and none is named", "",
                 "add --bucket NAME; without buckets workers need no role at all");
   }
-  shell.out(aws::make_policy(request));
+  shell.out(whom == "jobs" ? petctl::make_user_policy(request.buckets, request.partition)
+                           : aws::make_policy(request));
   return 0;
 }
 

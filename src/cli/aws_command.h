@@ -3,7 +3,7 @@
 
 #include "aws/settings.h"
 #include "cli/cli.h"
-#include "cli/flags.h"
+#include "terminal/flags.h"
 
 namespace rubato::cli {
 

@@ -40,16 +40,16 @@ const Command& aws_policy_table() {
   static const Command table{
       .name = "aws policy",
       .summary = "print the IAM policy that Rubato needs, and no more",
-      .usage = "rubato aws policy [--for user|head|workers] [--cluster NAME] [--bucket NAME ...]",
+      .usage = "rubato aws policy [--for user|head|workers|jobs] [--cluster NAME] [--bucket NAME ...]",
       .about =
           "A JSON document for the IAM console or `aws iam put-user-policy`. Calls that change machines are\n"
-          "allowed only for what carries the tag rubato-cluster. It needs no account and calls nobody.",
+          "allowed only for what carries the tag rubato-cluster. It needs no account and no network.",
       .flags = {{.name = "for",
                  .kind = FlagKind::kValue,
                  .value = "WHOM",
-                 .help = "user: who types rubato up; head or workers: their roles",
+                 .help = "user: who types rubato up; head or workers: their roles; jobs: who types petctl",
                  .default_text = "user",
-                 .choices = "user head workers"},
+                 .choices = "user head workers jobs"},
                 {.name = "cluster",
                  .kind = FlagKind::kValue,
                  .value = "NAME",
@@ -59,8 +59,9 @@ const Command& aws_policy_table() {
                 {.name = "region",
                  .kind = FlagKind::kValue,
                  .value = "NAME",
-                 .help = "for China and GovCloud: ARNs are others there"}},
+                 .help = "for China and GovCloud: ARNs differ there"}},
       .examples = {{"for yourself", "rubato aws policy --bucket my-data > policy.json"},
+                   {"for rubato petctl", "rubato aws policy --for jobs --bucket my-data"},
                    {"for the workers of a cluster", "rubato aws policy --for workers --bucket my-data"}}};
   return table;
 }
@@ -68,14 +69,16 @@ const Command& aws_policy_table() {
 const Command& cp_table() {
   static const Command table{
       .name = "cp",
-      .summary = "copy files to and from S3: in parallel, checked, continued after a failure",
-      .usage = "rubato cp [-r] SRC DST        (one of them is s3://BUCKET/KEY)",
+      .summary = "copy files to, from and between S3 and Cloud Storage: in parallel, checked, continued",
+      .usage = "rubato cp [-r] SRC DST        (one or both are s3://BUCKET/KEY or gs://BUCKET/KEY)",
       .about =
           "Several parts at a time, each with its hash; a download gets its name when it is whole and right.\n"
           "The same command again goes on where it ended. Memory stays below 100 MB whatever the size.\n"
-          "A DST that ends in / is a folder. AWS_ENDPOINT_URL_S3 names another server than AWS.",
-      .positional = {.name = "SRC DST", .help = "a path, or s3://BUCKET/KEY", .at_most = 2},
-      .flags = {{.name = "recursive", .short_name = 'r', .help = "a folder, or all keys that begin with SRC"},
+          "A DST that ends in / is a folder. Between buckets of one cloud, the cloud copies; from one cloud to\n"
+          "the other, objects come by this machine's disk. AWS_ENDPOINT_URL_S3 and STORAGE_EMULATOR_HOST name\n"
+          "other servers.",
+      .positional = {.name = "SRC DST", .help = "a path, s3://BUCKET/KEY or gs://BUCKET/KEY", .at_most = 2},
+      .flags = {{.name = "recursive", .short_name = 'r', .help = "all that is in the folder SRC"},
                 {.name = "parallel",
                  .kind = FlagKind::kValue,
                  .value = "N",

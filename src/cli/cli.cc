@@ -5,31 +5,29 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "api/openapi.h"
 #include "build_stamp.h"
 #include "cli/allocate_command.h"
-#include "cli/api_client.h"
 #include "cli/aws_command.h"
-#include "cli/cluster_commands.h"
-#include "cli/cluster_tools.h"
 #include "cli/commands.h"
 #include "cli/complete_command.h"
 #include "cli/completion.h"
 #include "cli/config_commands.h"
-#include "cli/daemon_command.h"
 #include "cli/doctor.h"
 #include "cli/doctor_cluster.h"
 #include "cli/doctor_heads.h"
-#include "cli/head_command.h"
+#include "cli/dataset_command.h"
+#include "cli/gcp_command.h"
 #include "cli/help.h"
 #include "cli/job_commands.h"
-#include "cli/machine_commands.h"
+#include "cli/kubernetes_command.h"
+#include "cli/petctl_command.h"
 #include "cli/plan_command.h"
-#include "cli/remote.h"
-#include "cli/run_command.h"
+#include "cli/pod_command.h"
 #include "cli/run_flags.h"
 #include "cli/scale_commands.h"
 #include "cli/simulate_command.h"
@@ -37,7 +35,17 @@
 #include "cli/submit_command.h"
 #include "cli/suggest.h"
 #include "cli/top_command.h"
+#include "cli/where_commands.h"
+#include "client/api_client.h"
+#include "client/fetch_command.h"
+#include "client/remote.h"
 #include "core/random.h"
+#include "daemon/daemon_command.h"
+#include "daemon/head_command.h"
+#include "daemon/run_command.h"
+#include "deploy/cluster_commands.h"
+#include "deploy/cluster_tools.h"
+#include "deploy/machine_commands.h"
 #include "os/machine.h"
 #include "os/probe.h"
 #include "os/python.h"
@@ -52,8 +60,12 @@ constexpr uint16_t kDefaultRendezvousPort = 29400;
 
 LaunchSpec read_run(const ParsedCommand& parsed, const Shell& shell, RunVerb verb) {
   try {
-    const LaunchSpec spec = launch_spec(parsed, shell.env, os::read_machine_facts(shell.env), verb);
-    check_script(spec, os::look_at_script(spec.program));
+    LaunchSpec spec = launch_spec(parsed, shell.env, os::read_machine_facts(shell.env), verb);
+    // Workers are told where their error files are, and may change their folder.
+    std::error_code none;
+    if (!spec.log_dir.empty()) spec.log_dir = std::filesystem::absolute(spec.log_dir, none).lexically_normal().string();
+    if (none) throw Error(ErrorCode::kUsage, "the current folder is not there any more", "", "cd somewhere else");
+    check_script(spec, os::script_kind(spec.program));
     return spec;
   } catch (Error& error) {
     // The exit codes of torchrun: whoever calls us in its place may look at them.
@@ -149,7 +161,7 @@ int do_agent(const ParsedCommand& parsed, const Shell& shell) {
 
 using Body = int (*)(const ParsedCommand&, const Shell&);
 
-Body body_of(const Command& command) {
+Body body_of(const Command& command) {  // tidy: long: a table
   static const std::map<const Command*, Body> bodies{
       {&run_table(), do_run},
       {&launch_table(), do_launch},
@@ -180,6 +192,7 @@ Body body_of(const Command& command) {
       {&events_table(), events_command},
       {&why_table(), why_command},
       {&replay_table(), replay_command},
+      {&drain_table(), drain_command},
       {&node_lost_table(), node_lost_command},
       {&request_table(), request_command},
       {&audit_table(), audit_command},
@@ -194,8 +207,33 @@ Body body_of(const Command& command) {
       {&plan_table(), plan_command},
       {&allocate_table(), allocate_command},
       {&cp_table(), cp_command},
+      {&dataset_get_table(), dataset_get_command},
       {&aws_whoami_table(), aws_whoami_command},
       {&aws_policy_table(), aws_policy_command},
+      {&gcp_whoami_table(), gcp_whoami_command},
+      {&gcp_policy_table(), gcp_policy_command},
+      {&petctl_run_job_table(), petctl_run_job_command},
+      {&petctl_kill_job_table(), kill_job_command},
+      {&petctl_list_hosts_table(), list_hosts_command},
+      {&petctl_upload_table(), petctl_upload_command},
+      {&aws_run_job_table(), aws_run_job_command},
+      {&aws_status_table(), aws_status_command},
+      {&aws_logs_table(), aws_logs_command},
+      {&aws_resize_table(), aws_resize_command},
+      {&aws_kill_job_table(), kill_job_command},
+      {&aws_bake_table(), aws_bake_command},
+      {&aws_host_table(), aws_host_command},
+      {&rendezvous_table(), rendezvous_command},
+      {&operator_table(), operator_command},
+      {&k8s_install_table(), k8s_install_command},
+      {&k8s_uninstall_table(), k8s_uninstall_command},
+      {&k8s_manifests_table(), k8s_manifests_command},
+      {&k8s_logs_table(), k8s_logs_command},
+      {&k8s_scale_table(), k8s_scale_command},
+      {&k8s_copy_binary_table(), k8s_copy_binary_command},
+      {&k8s_shell_table(), k8s_shell_command},
+      {&k8s_forward_table(), k8s_forward_command},
+      {&k8s_relay_table(), k8s_relay_command},
       {&config_check_table(), config_check_command},
       {&config_show_table(), config_show_command},
       {&config_explain_table(), config_explain_command},
@@ -206,10 +244,11 @@ Body body_of(const Command& command) {
 }
 
 int do_command(const Command& command, const std::vector<std::string>& args, const Shell& shell) {
-  if (&command == &submit_table() && is_submit_to_cluster(args)) {
-    return submit_to_command(parse_command(submit_to_table(), args, shell.env), shell);
+  if (&command == &submit_table() && is_submit_to_cluster(submit_to_table(), args)) {
+    return submit_to_command(submit_to_table(), parse_command(submit_to_table(), args, shell.env), shell);
   }
-  const ParsedCommand parsed = parse_command(command, args, shell.env);
+  const ParsedCommand parsed =
+      takes_script(command) ? parse_with_arguments(command, args, shell.env) : parse_command(command, args, shell.env);
   if (parsed.help) {
     shell.out(command_help(command, shell.colour));
     return 0;
@@ -217,7 +256,8 @@ int do_command(const Command& command, const std::vector<std::string>& args, con
   return body_of(command)(parsed, shell);
 }
 
-int dispatch(const std::vector<std::string>& args, const Shell& shell) {
+int dispatch(const std::vector<std::string>& given, const Shell& shell) {
+  const std::vector<std::string> args = petctl_argv(given);
   if (args.empty()) {
     shell.err(overall_help(false));
     return 2;
@@ -232,7 +272,7 @@ int dispatch(const std::vector<std::string>& args, const Shell& shell) {
   const bool asks_help = args.size() == 2 && (args[1] == "--help" || args[1] == "-h");
   if (found.command == nullptr && asks_help && show_group({first}, shell)) return 0;
   if (found.command == nullptr) throw unknown_command(args);
-  return do_command(*found.command, {args.begin() + static_cast<long>(found.words), args.end()}, shell);
+  return do_command(*found.command, {args.begin() + static_cast<long>(found.length), args.end()}, shell);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -53,10 +54,10 @@ TEST(Cli, WithoutWordsItShowsHelpAndFails) {
 TEST(Cli, EveryCommandExplainsItselfInThreeWays) {
   for (const Command* command : all_commands()) {
     const std::string name(command->name);
-    std::vector<std::string> words;
-    for (const std::string_view word : split(command->name, ' ')) words.emplace_back(word);
+    std::vector<std::string> parts;
+    for (const std::string_view word : split(command->name, ' ')) parts.emplace_back(word);
     const auto with = [&](std::vector<std::string> before, const char* after) {
-      before.insert(before.end(), words.begin(), words.end());
+      before.insert(before.end(), parts.begin(), parts.end());
       if (after != nullptr) before.emplace_back(after);
       return type(before);
     };
@@ -112,8 +113,8 @@ TEST(Cli, HelpOfAGroupListsItsCommands) {
 }
 
 TEST(Cli, WordsOfOtherToolsAndSlipsGetASuggestion) {
-  const auto hint = [](std::vector<std::string> words) {
-    const Result result = type(std::move(words));
+  const auto hint = [](std::vector<std::string> parts) {
+    const Result result = type(std::move(parts));
     EXPECT_EQ(result.code, 2);
     const size_t at = result.err.find("did you mean ");
     return at == std::string::npos ? result.err : result.err.substr(at, result.err.find('?') - at);
@@ -187,7 +188,7 @@ TEST(Cli, CompletionKnowsEveryFlag) {
 
 // The words of a line, up to a redirection or comment; what is in single quotes is one.
 std::vector<std::string> words_of(std::string_view line) {
-  std::vector<std::string> words(1);
+  std::vector<std::string> parts(1);
   bool quoted = false;
   for (const char c : line) {
     if (c == '\'') {
@@ -195,27 +196,28 @@ std::vector<std::string> words_of(std::string_view line) {
     } else if (!quoted && (c == '>' || c == '<' || c == '#')) {
       break;
     } else if (!quoted && c == ' ') {
-      if (!words.back().empty()) words.emplace_back();
+      if (!parts.back().empty()) parts.emplace_back();
     } else {
-      words.back() += c;
+      parts.back() += c;
     }
   }
-  if (words.back().empty()) words.pop_back();
-  return words;
+  if (parts.back().empty()) parts.pop_back();
+  return parts;
 }
 
 // What the reference shows can be typed: every flag of every example is one.
 TEST(Cli, EveryExampleIsUnderstood) {
   for (const Command* command : all_commands()) {
     for (const auto& [what, line] : command->examples) {
-      std::vector<std::string> words = words_of(line);
-      ASSERT_FALSE(words.empty());
-      EXPECT_EQ(words.front(), "rubato") << line;
-      words.erase(words.begin());
-      const FoundCommand found = find_command(words);
+      std::vector<std::string> parts = words_of(line);
+      parts.erase(std::ranges::find(parts, "|"), parts.end());  // what another program is told
+      ASSERT_FALSE(parts.empty());
+      EXPECT_EQ(parts.front(), "rubato") << line;
+      parts.erase(parts.begin());
+      const FoundCommand found = find_command(parts);
       ASSERT_EQ(found.command, command) << line;
-      words.erase(words.begin(), words.begin() + static_cast<long>(found.words));
-      EXPECT_NO_THROW(parse_command(*command, words, {})) << line;
+      parts.erase(parts.begin(), parts.begin() + static_cast<long>(found.length));
+      EXPECT_NO_THROW(parse_command(*command, parts, {})) << line;
     }
   }
 }
@@ -225,7 +227,7 @@ TEST(Cli, DocsHaveEveryCommandAndFlag) {
   for (const Command* command : all_commands()) {
     EXPECT_EQ(text.find("## rubato " + std::string(command->name)) != std::string::npos, !command->hidden);
   }
-  EXPECT_NE(text.find("`--nnodes N\\|MIN:MAX`"), std::string::npos);
+  EXPECT_NE(text.find("`--nnodes N\\|MIN:MAX[:STEP]`"), std::string::npos);
   EXPECT_NE(text.find("`PET_NNODES`"), std::string::npos);
 }
 

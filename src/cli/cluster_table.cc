@@ -19,7 +19,7 @@ const Command& up_table() {
           "Run it again after an edit: only what differs is changed. From then on a head that\n"
           "dies is started again by itself, and takes over its agents and jobs.",
       .positional = {.name = "FILE", .help = "the cluster file, Ray's or ours; http(s) works", .at_most = 1},
-      .flags = {{.name = "yes", .short_name = 'y', .help = "do not ask before nodes are removed"},
+      .flags = {{.name = "yes", .short_name = 'y', .help = "do not ask before machines are paid for or nodes removed"},
                 {.name = "dry-run", .help = "show what would change, and change nothing"},
                 {.name = "min-workers", .kind = kTaken, .value = "N", .help = "instead of the file's"},
                 {.name = "max-workers", .kind = kTaken, .value = "N", .help = "instead of the file's"},
@@ -139,7 +139,7 @@ const Command& why_table() {
   static const Command table{
       .name = "why",
       .summary = "explain why a job or node is as it is, or the autoscaler's last decision",
-      .usage = "rubato why JOB|NODE [--json]  |  why --last [-n N]",
+      .usage = "rubato why JOB|NODE [--json]  |  why --last [-n N]  |  why --kubernetes JOB [--namespace NS]",
       .about = "What is wanted, what stands against it, and what would change it: from the recorded decision.",
       .positional = {.name = "JOB|NODE", .help = "id, the start of it, or name", .names = "subjects", .at_most = 1},
       .flags = {{.name = "last", .help = "the autoscaler's last decision: a launch, a removal, or why there is none"},
@@ -150,9 +150,52 @@ const Command& why_table() {
                  .help = "with --last: the last N",
                  .default_text = "1"},
                 json_flag(),
-                cluster_flag()},
+                cluster_flag(),
+                {.name = "kubernetes",
+                 .help = "JOB is an elastic job of Kubernetes (docs/kubernetes.md)",
+                 .group = "Kubernetes"},
+                {.name = "namespace",
+                 .kind = kTaken,
+                 .value = "NS",
+                 .help = "the job's; as the context says",
+                 .group = "Kubernetes"},
+                {.name = "kubeconfig",
+                 .kind = kTaken,
+                 .value = "FILE",
+                 .help = "instead of KUBECONFIG and ~/.kube/config",
+                 .group = "Kubernetes"},
+                {.name = "context",
+                 .kind = kTaken,
+                 .value = "NAME",
+                 .help = "instead of the current one",
+                 .group = "Kubernetes"}},
       .examples = {{"why does it not start?", "rubato why train"},
+                   {"an ElasticJob", "rubato why --kubernetes mnist"},
                    {"why was that node launched?", "rubato why small-3"}}};
+  return table;
+}
+
+const Command& drain_table() {
+  static const Command table{
+      .name = "drain",
+      .summary = "move the jobs of a node elsewhere, then remove it",
+      .usage = "rubato drain NODE [--deadline 120s | --undo]",
+      .about =
+          "Its workers get SIGTERM, save and end; their jobs go on with fewer workers or on other nodes, and\n"
+          "the node is removed when it is empty. With a deadline a replacement is launched at once, and\n"
+          "workers that are still there then are killed. A notice of a cloud does the same.",
+      .positional = {.name = "NODE",
+                     .help = "the node's name, as rubato status has it",
+                     .names = "nodes",
+                     .at_most = 1},
+      .flags = {{.name = "deadline",
+                 .kind = kTaken,
+                 .value = "TIME",
+                 .help = "it is empty by then, whether its workers have saved or not"},
+                {.name = "undo", .help = "keep it after all; not where its machine goes away by itself"},
+                json_flag(),
+                cluster_flag()},
+      .examples = {{"its machine is needed for something else", "rubato drain gpu-3 --deadline 5m"}}};
   return table;
 }
 
@@ -170,7 +213,7 @@ const Command& node_lost_table() {
                      .names = "nodes",
                      .at_most = 1},
       .flags = {json_flag(), cluster_flag()},
-      .examples = {{"its power supply has burnt", "rubato node lost gpu-3"}}};
+      .examples = {{"its power supply has failed", "rubato node lost gpu-3"}}};
   return table;
 }
 
@@ -199,9 +242,17 @@ const Command& audit_table() {
   static const Command table{
       .name = "audit",
       .summary = "list every machine that is owned or leaked, and what it has cost",
-      .usage = "rubato audit [--json]",
-      .about = "Exit code 1 when there are machines of this cluster that it does not know: the head removes them.",
-      .flags = {json_flag(), cluster_flag()}};
+      .usage = "rubato audit [CLUSTER.yaml] [--json]",
+      .about =
+          "Asks the head. Exit code 1 when there are machines of this cluster that it does not know: the head\n"
+          "removes them.\n"
+          "With the file of a cluster in a cloud (aws, gcp): asks the cloud itself, whether its head lives or\n"
+          "not, for everything that carries the cluster's mark, in all zones: machines, disks, groups, keys,\n"
+          "roles. Exit code 1 when some of it is left over; says what it costs, and how to remove it.",
+      .positional = {.name = "CLUSTER.yaml", .help = "a cluster file, or the name of a cluster", .at_most = 1},
+      .flags = {json_flag(), cluster_flag()},
+      .examples = {{"of the cluster that is up", "rubato audit"},
+                   {"what a cloud still has", "rubato audit cluster.yaml"}}};
   return table;
 }
 
@@ -232,6 +283,32 @@ const Command& head_table() {
                                         .value = "END",
                                         .help = "how the head before ended (from its supervisor)"}},
                              .hidden = true};
+  return table;
+}
+
+const Command& daemon_table() {
+  static const Command table{
+      .name = "daemon",
+      .summary = "start, find or stop a head or an agent on this machine (used by 'rubato up' over SSH)",
+      .usage = "rubato daemon [--grace TIME] start|running|stop FOLDER [COMMAND...]",
+      .positional = {.name = "start|running|stop FOLDER [COMMAND...]", .help = "what to do", .remainder = true},
+      .flags = {{.name = "grace",
+                 .kind = FlagKind::kValue,
+                 .value = "TIME",
+                 .help = "from SIGTERM to SIGKILL",
+                 .default_text = "45s"}},
+      .hidden = true};
+  return table;
+}
+
+const Command& while_heard_table() {
+  static const Command table{
+      .name = "while-heard",
+      .summary = "run a command until nobody reads its output any more (used by 'rubato exec' over SSH)",
+      .usage = "rubato while-heard COMMAND [ARGUMENT...]",
+      .positional = {.name = "COMMAND...", .help = "the program and its arguments", .remainder = true},
+      .flags = {},
+      .hidden = true};
   return table;
 }
 

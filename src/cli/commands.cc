@@ -5,6 +5,11 @@
 #include "cli/allocate_command.h"
 #include "cli/aws_command.h"
 #include "cli/common_flags.h"
+#include "cli/dataset_command.h"
+#include "cli/gcp_command.h"
+#include "cli/kubernetes_command.h"
+#include "cli/petctl_command.h"
+#include "cli/pod_command.h"
 
 namespace rubato::cli {
 
@@ -15,7 +20,8 @@ const Command& doctor_table() {
       .usage = "rubato doctor [CLUSTER.yaml] [--endpoint HOST:PORT] [--python PATH] [--json]",
       .about =
           "With a cluster file: every step of the way to each host (name, port, key, user, disk, clock, sudo,\n"
-          "docker, Python, PyTorch, GPU). Nothing is changed there. Exit code 1 when something is broken.",
+          "docker, Python, PyTorch, GPU). Of a cluster in a cloud (aws, gcp): credentials, region, network,\n"
+          "images, permissions, quotas. Nothing is changed there. Exit code 1 when something is broken.",
       .positional = {.name = "CLUSTER.yaml", .help = "a cluster file whose hosts are checked", .at_most = 1},
       .flags = {{.name = "endpoint",
                  .kind = FlagKind::kValue,
@@ -73,8 +79,8 @@ const Command& help_table() {
                      .help = "the command to explain",
                      .choices = "up submit jobs job logs stop rerun fetch status clusters top why "
                                 "events replay node request audit exec attach rsync-up rsync-down "
-                                "get-head-ip get-worker-ips monitor down plan allocate run config cp aws "
-                                "simulate doctor version completion",
+                                "get-head-ip get-worker-ips monitor down plan allocate run config cp dataset aws "
+                                "petctl operator k8s simulate doctor version completion",
                      .at_most = 2}};
   return table;
 }
@@ -89,7 +95,7 @@ const Command& docs_table() {
   return table;
 }
 
-const std::vector<const Command*>& all_commands() {
+const std::vector<const Command*>& all_commands() {  // tidy: long: a table
   static const std::vector<const Command*> commands{&up_table(),
                                                     &submit_table(),
                                                     &jobs_table_command(),
@@ -104,6 +110,7 @@ const std::vector<const Command*>& all_commands() {
                                                     &why_table(),
                                                     &events_table(),
                                                     &replay_table(),
+                                                    &drain_table(),
                                                     &node_lost_table(),
                                                     &request_table(),
                                                     &audit_table(),
@@ -125,8 +132,27 @@ const std::vector<const Command*>& all_commands() {
                                                     &config_migrate_table(),
                                                     &config_schema_table(),
                                                     &cp_table(),
+                                                    &dataset_get_table(),
                                                     &aws_whoami_table(),
                                                     &aws_policy_table(),
+                                                    &aws_bake_table(),
+                                                    &aws_run_job_table(),
+                                                    &aws_status_table(),
+                                                    &aws_logs_table(),
+                                                    &aws_resize_table(),
+                                                    &aws_kill_job_table(),
+                                                    &gcp_whoami_table(),
+                                                    &gcp_policy_table(),
+                                                    &petctl_run_job_table(),
+                                                    &petctl_list_hosts_table(),
+                                                    &petctl_upload_table(),
+                                                    &petctl_kill_job_table(),
+                                                    &operator_table(),
+                                                    &k8s_install_table(),
+                                                    &k8s_uninstall_table(),
+                                                    &k8s_manifests_table(),
+                                                    &k8s_logs_table(),
+                                                    &k8s_scale_table(),
                                                     &simulate_table(),
                                                     &doctor_table(),
                                                     &version_table(),
@@ -139,13 +165,19 @@ const std::vector<const Command*>& all_commands() {
                                                     &daemon_table(),
                                                     &supervise_table(),
                                                     &launch_table(),
-                                                    &while_heard_table()};
+                                                    &while_heard_table(),
+                                                    &aws_host_table(),
+                                                    &rendezvous_table(),
+                                                    &k8s_copy_binary_table(),
+                                                    &k8s_shell_table(),
+                                                    &k8s_forward_table(),
+                                                    &k8s_relay_table()};
   return commands;
 }
 
-FoundCommand find_command(const std::vector<std::string>& words) {
-  for (size_t count = std::min<size_t>(words.size(), 2); count > 0; --count) {
-    std::string name = count == 2 ? words[0] + " " + words[1] : words[0];
+FoundCommand find_command(const std::vector<std::string>& arguments) {
+  for (size_t count = std::min<size_t>(arguments.size(), 2); count > 0; --count) {
+    std::string name = count == 2 ? arguments[0] + " " + arguments[1] : arguments[0];
     std::replace(name.begin(), name.end(), '_', '-');
     for (const Command* command : all_commands()) {
       if (command->name == name) return {command, count};

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/flags.h"
+#include "terminal/flags.h"
 
 namespace rubato::cli {
 
@@ -20,6 +20,7 @@ const Command& events_table();
 const Command& why_table();
 const Command& replay_table();
 const Command& request_table();
+const Command& drain_table();
 const Command& node_lost_table();
 const Command& audit_table();
 
@@ -70,8 +71,8 @@ const std::vector<const Command*>& all_commands();
 // Ray's older spelling, rsync_up, is rsync-up.
 struct FoundCommand {
   const Command* command = nullptr;
-  size_t words = 0;
+  size_t length = 0;
 };
-FoundCommand find_command(const std::vector<std::string>& words);
+FoundCommand find_command(const std::vector<std::string>& arguments);
 
 }  // namespace rubato::cli

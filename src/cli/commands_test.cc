@@ -1,35 +1,14 @@
 // What commands ask of the head, and what they print of its answers.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
 
-#include "cli/lines.h"
 #include "cli/submit_command.h"
 #include "cli/testing.h"
 
 namespace rubato::cli {
-
-Typed type_at(CannedHead& head, const std::vector<std::string>& args, const std::function<void(Shell&)>& change) {
-  const std::string home = scratch("rubato_commands_test");
-  std::filesystem::create_directories(home + "/rubato/clusters/local/head");
-  std::ofstream(home + "/rubato/clusters/local/head/head.json") << "{}";
-  Typed typed;
-  Shell shell{.env = {{"XDG_STATE_HOME", home}, {"USER", "me"}}};
-  shell.out = [&](std::string_view text) { typed.out += text; };
-  shell.err = [&](std::string_view text) { typed.err += text; };
-  shell.now = [] { return *parse_time("2026-11-15T04:00:00Z"); };
-  shell.random_token = [] { return std::string("token-1"); };
-  shell.open_api = [&](const ClusterPlace& place) {
-    EXPECT_EQ(place.name, "local");
-    return std::make_unique<CannedApi>(head);
-  };
-  if (change) change(shell);
-  typed.code = run_cli(args, shell);
-  std::filesystem::remove_all(home);
-  return typed;
-}
-
 namespace {
 
 using nlohmann::json;
@@ -133,6 +112,82 @@ TEST(Logs, FollowingGoesOnAfterTheHeadCameBackWithoutRepeatingALine) {
   const Typed typed = type_at(head, {"logs", "j-1", "-f", "--no-prefix"});
   EXPECT_EQ(typed.out, "a\nb\nb\nb\nc\n");
   EXPECT_NE(typed.err.find("waiting for it"), std::string::npos);
+}
+
+// Their clocks differ: one node's lines are older than those of the other that came before them.
+TEST(Logs, FollowingGoesOnWhereEachNodeWas) {
+  CannedHead head;
+  head.reply("GET jobs/j-1", train("succeeded"));
+  const auto line = [](const char* agent, int sequence, const char* time, const char* text) {
+    return json{{"agent", agent}, {"generation", 1}, {"node", agent}, {"rank", 0}, {"sequence", sequence},
+                {"stream", "out"}, {"text", text},  {"time", time}}
+               .dump() +
+           "\n";
+  };
+  const std::string a1 = line("a", 1, "2026-11-15T03:55:10.000Z", "a1"),
+                    b1 = line("b", 1, "2026-11-15T03:55:05.000Z", "b1");
+  head.streams["jobs/j-1/logs?follow=1"].push_back([=](const auto& sink) -> StreamEnd {
+    sink(b1 + a1);
+    throw Error(ErrorCode::kUnavailable, "the head of 'local' is not running");
+  });
+  head.streams["jobs/j-1/logs?follow=1&since=2026-11-15T03%3A54%3A05.000Z"].push_back([=](const auto& sink) {
+    sink(b1 + a1 + line("b", 2, "2026-11-15T03:55:06.000Z", "b2") + line("a", 2, "2026-11-15T03:55:11.000Z", "a2"));
+    return StreamEnd::kEnded;
+  });
+  EXPECT_EQ(type_at(head, {"logs", "j-1", "-f", "--no-prefix"}).out, "b1\na1\nb2\na2\n");
+}
+
+TEST(Logs, FollowingAgainAsksForNothingOlderThanWasWanted) {
+  CannedHead head;
+  head.reply("GET jobs/j-1", train("succeeded"));
+  const std::string since = "jobs/j-1/logs?follow=1&since=2026-11-15T03%3A59%3A50.000Z";
+  for (int i = 0; i < 2; ++i) {
+    head.streams[since].push_back([i](const auto& sink) -> StreamEnd {
+      sink(R"({"agent":"a","generation":1,"node":"n-1","rank":0,"sequence":4,"stream":"out","text":"it",)"
+           R"("time":"2026-11-15T03:59:55.000Z"})"
+           "\n");
+      if (i == 0) throw Error(ErrorCode::kUnavailable, "the head of 'local' is not running");
+      return StreamEnd::kEnded;
+    });
+  }
+  EXPECT_EQ(type_at(head, {"logs", "j-1", "-f", "--no-prefix", "--since", "10s"}).out, "it\n");
+}
+
+// The one after the break had no line in the tail; what it had said before is older than what was asked for.
+TEST(Logs, FollowingATailAgainPrintsNothingOlderThanTheTail) {
+  CannedHead head;
+  head.reply("GET jobs/j-1", train("succeeded"));
+  const auto line = [](const char* agent, int sequence, const char* second, const char* text) {
+    return fmt::format(R"({{"agent":"{}","generation":1,"node":"n-1","rank":0,"sequence":{},"stream":"out",)"
+                       R"("text":"{}","time":"2026-11-15T03:55:{}.000Z"}})"
+                       "\n",
+                       agent, sequence, text, second);
+  };
+  head.streams["jobs/j-1/logs?follow=1&tail=1"].push_back([&](const auto& sink) -> StreamEnd {
+    sink(line("a", 4, "50", "last"));
+    throw Error(ErrorCode::kUnavailable, "the head of 'local' is not running");
+  });
+  head.streams["jobs/j-1/logs?follow=1&since=2026-11-15T03%3A54%3A50.000Z"].push_back([&](const auto& sink) {
+    sink(line("b", 7, "49", "old") + line("a", 4, "50", "last") + line("b", 8, "51", "new"));
+    sink(line("b", 8, "51", "new"));
+    return StreamEnd::kEnded;
+  });
+  EXPECT_EQ(type_at(head, {"logs", "j-1", "-f", "--no-prefix", "--tail", "1"}).out, "last\nnew\n");
+}
+
+// A log may have been put together from several; only what comes again after a break can be a repetition.
+TEST(Logs, WhatComesInOnePieceIsPrintedWhole) {
+  CannedHead head;
+  head.reply("GET jobs/j-1", train("succeeded"));
+  head.streams["jobs/j-1/logs?follow=0"].push_back([](const auto& sink) {
+    for (const int sequence : {4, 5, 1})
+      sink(fmt::format(R"({{"agent":"a","generation":1,"node":"n-1","rank":0,"sequence":{},"stream":"out",)"
+                       R"("text":"it","time":"2026-11-15T03:55:00.000Z"}})"
+                       "\n",
+                       sequence));
+    return StreamEnd::kEnded;
+  });
+  EXPECT_EQ(type_at(head, {"logs", "j-1", "--no-prefix"}).out, "it\nit\nit\n");
 }
 
 TEST(Logs, CtrlCDetachesAndSaysWhatToTypeNext) {
@@ -286,9 +341,9 @@ TEST(Submit, WarnsOfAJobThatCanNeverStart) {
 
 TEST(Submit, AFlagOfOursAfterTheScriptGetsAHint) {
   SubmitBench bench;
-  const auto err = [&](std::vector<std::string> words) {
-    words.insert(words.begin(), {"submit", "--no-python"});
-    return type_at(bench.head, words).err;
+  const auto err = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"submit", "--no-python"});
+    return type_at(bench.head, arguments).err;
   };
   const std::string note =
       "note: --wait after /bin/true is given to /bin/true; if you mean rubato's, write: rubato submit --wait "
@@ -357,22 +412,15 @@ TEST(Submit, AHeadThatTakesNothingIsAnErrorNotALoop) {
 
 TEST(Submit, WaitExitsWithTheJobsResult) {
   SubmitBench bench;
-  const std::vector<std::string> words{"submit", "--no-python", "--wait", "/bin/true"};
-  EXPECT_EQ(type_at(bench.head, words).code, 0);
+  const std::vector<std::string> arguments{"submit", "--no-python", "--wait", "/bin/true"};
+  EXPECT_EQ(type_at(bench.head, arguments).code, 0);
   bench.head.reply("GET jobs/j-1", train("failed"));
-  const Typed failed = type_at(bench.head, words);
+  const Typed failed = type_at(bench.head, arguments);
   EXPECT_EQ(failed.code, 1);
   EXPECT_NE(failed.err.find("train (j-1) failed"), std::string::npos);
   bench.head.reply("GET jobs/j-1", train("running"));
   bench.head.on_pause = [] { return false; };
-  EXPECT_EQ(type_at(bench.head, words).code, 130);
-}
-
-TEST(Lines, CutAtNewlinesWhateverThePieces) {
-  std::vector<std::string> lines;
-  LineSplitter splitter([&](std::string_view line) { lines.emplace_back(line); });
-  for (const char* piece : {"a", "b\r\nc", "\n\nd"}) splitter.feed(piece);
-  EXPECT_EQ(lines, (std::vector<std::string>{"ab", "c", ""}));
+  EXPECT_EQ(type_at(bench.head, arguments).code, 130);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Flags that many commands have.
 #pragma once
 
-#include "cli/flags.h"
+#include "terminal/flags.h"
 
 namespace rubato::cli {
 

@@ -3,10 +3,10 @@
 #include <set>
 
 #include "api/cluster_documents.h"
-#include "cli/document.h"
-#include "cli/remote_place.h"
-#include "cli/session.h"
+#include "client/remote_place.h"
+#include "client/session.h"
 #include "os/files.h"
+#include "terminal/document.h"
 
 namespace rubato::cli {
 namespace {
@@ -41,7 +41,7 @@ std::set<std::string> names_of(const std::string& what, const ParsedCommand& par
     return names;
   }
   const Session session = open_reading_session(parsed, shell);
-  if (!session.past && !is_at_hand(session.place)) return names;
+  if (session.past ? !session.past_where.empty() : !is_at_hand(session.place)) return names;
   if (what == "jobs" || what == "subjects") {
     for (const api::JobSummary& job : read_document<api::Jobs>(ask(*session.api, "jobs?all=1")).jobs) {
       add(names, job.id);

@@ -27,8 +27,8 @@ std::map<std::string_view, std::string> command_groups() {
   for (const Command* command : shown_commands()) {
     const auto parts = split_once(command->name, ' ');
     if (!parts) continue;
-    std::string& words = out[parts->first];
-    words += (words.empty() ? "" : " ") + std::string(parts->second);
+    std::string& flag_lists = out[parts->first];
+    flag_lists += (flag_lists.empty() ? "" : " ") + std::string(parts->second);
   }
   return out;
 }
@@ -65,16 +65,16 @@ std::string bash_values(const Command& command) {
   std::string out;
   for (const Flag& flag : command.flags) {
     if (flag.choices.empty() && flag.names.empty()) continue;
-    const std::string words =
+    const std::string flag_lists =
         flag.names.empty() ? fmt::format("'{}'", flag.choices) : fmt::format("\"$(_rubato_names {})\"", flag.names);
     out += fmt::format("    '{}:--{}') COMPREPLY=($(compgen -W {} -- \"$cur\")); return ;;\n", command.name, flag.name,
-                       words);
+                       flag_lists);
   }
   return out;
 }
 
 std::string bash_script() {
-  std::string values, words, groups;
+  std::string values, flag_lists, groups;
   for (const auto& [group, names] : command_groups()) {
     groups += fmt::format(
         "    {}) [ \"$COMP_CWORD\" -eq 2 ] && {{ COMPREPLY=($(compgen -W '{}' -- \"$cur\")); return; }}\n"
@@ -83,7 +83,7 @@ std::string bash_script() {
   }
   for (const Command* command : shown_commands()) {
     values += bash_values(*command);
-    words += fmt::format("    '{}') words='{}'; others='{}'; names='{}' ;;\n", command->name, flag_names(*command),
+    flag_lists += fmt::format("    '{}') words='{}'; others='{}'; names='{}' ;;\n", command->name, flag_names(*command),
                          command->positional.choices, command->positional.names);
   }
   return fmt::format(R"sh(# rubato completion bash
@@ -122,7 +122,7 @@ _rubato() {{
 }}
 complete -o filenames -F _rubato rubato
 )sh",
-                     command_names(), groups, values, words);
+                     command_names(), groups, values, flag_lists);
 }
 
 // zsh's _arguments takes ':' and brackets for its own.

@@ -2,50 +2,24 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 
-#include "cli/layout.h"
-#include "cli/session.h"
-#include "cli/user_file.h"
+#include "client/session.h"
+#include "client/user_file.h"
 #include "model/config_schema.h"
 #include "model/provider_kind.h"
 #include "model/yaml_value.h"
 #include "os/files.h"
+#include "terminal/render_findings.h"
 
 namespace rubato::cli {
 namespace {
 
 using nlohmann::ordered_json;
 
-constexpr size_t kWarningsShown = 10;
-
-Hue severity_hue(Severity severity) {
-  switch (severity) {
-    case Severity::kError:
-      return Hue::kRed;
-    case Severity::kUnfilled:
-      return Hue::kMagenta;
-    case Severity::kWarning:
-      return Hue::kYellow;
-    case Severity::kNote:
-      return Hue::kDim;
-  }
-  return Hue::kPlain;
-}
-
 ClusterFile read_file(const std::string& path) {
   os::RealFiles files;
   return read_cluster_file(read_user_file(files, "the cluster file", path), path);
-}
-
-std::string counted(size_t count, std::string_view one, std::string_view many) {
-  return fmt::format("{} {}", count, count == 1 ? one : many);
-}
-
-size_t count_of(const ClusterFile& file, Severity severity) {
-  return static_cast<size_t>(std::count_if(file.findings.begin(), file.findings.end(),
-                                           [&](const Finding& one) { return one.severity == severity; }));
 }
 
 // "c.yaml is fine: the aws cluster 'default', 2 node types, up to 2 workers"
@@ -53,9 +27,9 @@ std::string verdict(const ClusterFile& file, const std::string& path) {
   if (const size_t errors = count_of(file, Severity::kError)) {
     return fmt::format("{} has {}\n", path, counted(errors, "error", "errors"));
   }
-  if (const size_t words = count_of(file, Severity::kUnfilled)) {
+  if (const size_t text = count_of(file, Severity::kUnfilled)) {
     return fmt::format("{} can be read; {} to fill in before rubato up\n", path,
-                       counted(words, "placeholder", "placeholders"));
+                       counted(text, "placeholder", "placeholders"));
   }
   const bool hosts = file.provider.head.has_value();
   const std::string nodes = hosts ? "hosts of your own" : counted(file.types.size(), "node type", "node types");
@@ -78,13 +52,6 @@ ordered_json findings_document(const ClusterFile& file) {
           {"findings", std::move(list)}};
 }
 
-std::string finding_text(const Finding& one, bool colour) {
-  std::string out = fmt::format("{}: {}: {}", one.where,
-                                paint(to_string(one.severity), severity_hue(one.severity), colour), clean(one.message));
-  if (!one.hint.empty()) out += (one.severity == Severity::kError ? "\n    fix: " : "; ") + clean(one.hint);
-  return out + "\n";
-}
-
 // What the file itself cannot tell: whether the program that it names is there. Its path is meant from the file's
 // folder; a bare name is looked for in PATH where it runs, which may be another machine.
 void look_for_program(ClusterFile& file, const std::string& path) {
@@ -103,28 +70,6 @@ void look_for_program(ClusterFile& file, const std::string& path) {
 }
 
 }  // namespace
-
-std::string findings_text(const ClusterFile& file, bool all, bool colour) {
-  std::string out;
-  for (const Finding& one : file.findings) {
-    if (all || one.severity == Severity::kError) out += finding_text(one, colour);
-  }
-  return out;
-}
-
-std::string warnings_text(const ClusterFile& file, const std::string& path, bool colour) {
-  const size_t count = count_of(file, Severity::kWarning);
-  std::string out;
-  size_t shown = 0;
-  for (const Finding& one : file.findings) {
-    if (one.severity == Severity::kWarning && shown++ < kWarningsShown) out += finding_text(one, colour);
-  }
-  if (count > kWarningsShown) {
-    out +=
-        fmt::format("and {}: rubato config check {}\n", counted(count - kWarningsShown, "warning", "warnings"), path);
-  }
-  return out;
-}
 
 std::optional<ClusterFile> usable_cluster_file(const std::string& path, const Shell& shell) {
   ClusterFile file = read_file(path);

@@ -12,12 +12,6 @@ int config_explain_command(const ParsedCommand& parsed, const Shell& shell);
 int config_migrate_command(const ParsedCommand& parsed, const Shell& shell);
 int config_schema_command(const ParsedCommand& parsed, const Shell& shell);
 
-// The findings as lines for people; errors only when `all` is false.
-std::string findings_text(const ClusterFile& file, bool all, bool colour);
-
-// What `rubato up FILE` goes on in spite of: the warnings, at most ten of them. Empty when there are none.
-std::string warnings_text(const ClusterFile& file, const std::string& path, bool colour);
-
 // Reads and checks a cluster file for a command that goes on with it: prints what is wrong to standard error.
 // nullopt when there are errors; the exit code is then 2.
 std::optional<ClusterFile> usable_cluster_file(const std::string& path, const Shell& shell);

@@ -4,11 +4,12 @@
 #include <fstream>
 
 #include "cli/testing.h"
+#include "core/source_testing.h"
 
 namespace rubato::cli {
 namespace {
 
-const std::string kData = std::string(RUBATO_SOURCE) + "/tests/data/";
+const std::string kData = source_path("tests/data/");
 
 Typed type(const std::vector<std::string>& args) {
   CannedHead head;
@@ -17,7 +18,7 @@ Typed type(const std::vector<std::string>& args) {
 
 // The repository's own path is no part of what a person would see there.
 std::string without_root(std::string text) {
-  const std::string root = std::string(RUBATO_SOURCE) + "/";
+  const std::string root = source_path("");
   for (size_t at = text.find(root); at != std::string::npos; at = text.find(root)) text.erase(at, root.size());
   return text;
 }

@@ -7,9 +7,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "cli/cluster_target.h"
-#include "cli/remote.h"
-#include "cli/session.h"
+#include "cli/cloud_commands.h"
+#include "client/cluster_target.h"
+#include "client/remote.h"
+#include "client/session.h"
 #include "core/text.h"
 #include "os/files.h"
 #include "provider/external_config.h"
@@ -115,13 +116,14 @@ class HostJudge {
 
   void judge_disk() {
     const int64_t kib = number_of(said("disk"));
-    const std::string words = fmt::format("{:.1f} GiB free in the home folder", static_cast<double>(kib) / (1 << 20));
+    const std::string sentence =
+        fmt::format("{:.1f} GiB free in the home folder", static_cast<double>(kib) / (1 << 20));
     if (kib < kDiskFailKib) {
-      out_.push_back(bad("disk", words, "make room: rubato alone needs 100 MiB"));
+      out_.push_back(bad("disk", sentence, "make room: rubato alone needs 100 MiB"));
     } else if (kib < kDiskWarnKib) {
-      out_.push_back(odd("disk", words, "packages, logs and checkpoints may need more"));
+      out_.push_back(odd("disk", sentence, "packages, logs and checkpoints may need more"));
     } else {
-      out_.push_back(good("disk", words));
+      out_.push_back(good("disk", sentence));
     }
   }
 
@@ -132,13 +134,14 @@ class HostJudge {
     const double least = static_cast<double>(number_of(said("clock-last"))) - seconds(facts_.answered_at);
     const double most = static_cast<double>(number_of(said("clock"))) + 1 - seconds(facts_.asked_at);
     const double off = least > 0 ? least : std::min(most, 0.0);
-    const std::string words = off == 0 ? std::string("as ours") : fmt::format("{:+.0f} s from ours", off);
+    const std::string sentence = off == 0 ? std::string("as ours") : fmt::format("{:+.0f} s from ours", off);
     if (std::abs(off) >= kClockFailSeconds) {
-      out_.push_back(bad("clock", words, "set the clock (timedatectl set-ntp true): certificates would not be valid"));
+      out_.push_back(
+          bad("clock", sentence, "set the clock (timedatectl set-ntp true): certificates would not be valid"));
     } else if (std::abs(off) >= kClockWarnSeconds) {
-      out_.push_back(odd("clock", words, "set the clock: times in logs and events will not agree"));
+      out_.push_back(odd("clock", sentence, "set the clock: times in logs and events will not agree"));
     } else {
-      out_.push_back(good("clock", words));
+      out_.push_back(good("clock", sentence));
     }
   }
 
@@ -255,7 +258,7 @@ void probe(std::vector<Asked>& hosts) {
 
 void ask(std::vector<Asked>& hosts, const Shell& shell) {
   probe(hosts);
-  std::vector<Remote::Errand> errands;
+  std::vector<Remote::HostCommand> host_commands;
   std::vector<size_t> index;
   for (size_t i = 0; i < hosts.size(); ++i) {
     HostFacts& facts = hosts[i].facts;
@@ -264,16 +267,16 @@ void ask(std::vector<Asked>& hosts, const Shell& shell) {
       using Result = os::EndpointProbe::Result;
       if (facts.door->result != Result::kConnected && facts.door->result != Result::kPortTaken) continue;
     }
-    Remote::Errand one;
+    Remote::HostCommand one;
     one.target = hosts[i].target;
     one.command.script = std::string(kHostScript);
     one.command.login = true;
     one.command.timeout = 60s;
-    errands.push_back(std::move(one));
+    host_commands.push_back(std::move(one));
     index.push_back(i);
   }
   const WallTime begin = shell.now();
-  const std::vector<Remote::Outcome> outcomes = shell.remote()->run_all(std::move(errands));
+  const std::vector<Remote::Outcome> outcomes = shell.remote()->run_all(std::move(host_commands));
   for (size_t i = 0; i < outcomes.size(); ++i) {
     HostFacts& facts = hosts[index[i]].facts;
     facts.login = outcomes[i].error;
@@ -285,7 +288,7 @@ void ask(std::vector<Asked>& hosts, const Shell& shell) {
 }
 
 // A provider's program of one's own: whether it starts, and answers. `hosts` gets the machines that it tells of.
-std::vector<Finding> look_at_program(const ClusterTarget& target, const Shell& shell, std::vector<HostAddress>& hosts) {
+std::vector<Finding> check_program(const ClusterTarget& target, const Shell& shell, std::vector<HostAddress>& hosts) {
   provider::ExternalSettings settings;
   settings.place = provider::ExternalPlace::kClient;
   settings.folder = std::filesystem::absolute(target.text->path).lexically_normal().parent_path().string();
@@ -293,11 +296,11 @@ std::vector<Finding> look_at_program(const ClusterTarget& target, const Shell& s
   try {
     const provider::ExternalGreeting greeting = shell.remote()->greet_external(target.text->file, settings);
     hosts = greeting.hosts;
-    std::string words = greeting.name;
-    if (!greeting.version.empty()) words += " " + greeting.version;
-    words += " answers";
-    if (greeting.machines_stay) words += "; its machines stay when their nodes go";
-    return {good("program", words)};
+    std::string sentence = greeting.name;
+    if (!greeting.version.empty()) sentence += " " + greeting.version;
+    sentence += " answers";
+    if (greeting.machines_stay) sentence += "; its machines stay when their nodes go";
+    return {good("program", sentence)};
   } catch (const Error& error) {
     return {
         bad("program", error.message, error.hint.empty() ? "run it by hand: docs/external-providers.md" : error.hint)};
@@ -336,14 +339,16 @@ std::vector<Finding> judge_host(const HostFacts& facts, const HostWants& wants) 
 int doctor_cluster(const ParsedCommand& parsed, const Shell& shell) {
   const ClusterTarget target = find_cluster(parsed, shell, parsed.positionals.front());
   const bool external = target.text && provider::is_external(target.text->file);
-  if (!target.text || (!target.text->file.provider.head && !external)) {
+  const bool cloud = is_cloud(target);
+  if (!target.text || (!target.text->file.provider.head && !external && !cloud)) {
     throw Error(ErrorCode::kUsage, "this cluster file names no hosts", target.text ? target.text->path : "",
                 "check this machine with: rubato doctor");
   }
   Report report(parsed, shell);
   json document = {{"hosts", json::array()}};
   std::vector<HostAddress> workers = target.text->file.provider.workers;
-  if (external) document["provider"] = report.add("provider", look_at_program(target, shell, workers));
+  if (external) document["provider"] = report.add("provider", check_program(target, shell, workers));
+  if (cloud) document["provider"] = report.add(target.text->file.provider.type, check_cloud(target, shell));
   std::vector<Asked> hosts = hosts_of(target, shell, workers);
   ask(hosts, shell);
   for (const Asked& one : hosts) {

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "cli/cluster_home.h"
-#include "cli/head_command.h"
-#include "cli/supervision.h"
+#include "client/cluster_home.h"
+#include "client/head_end.h"
+#include "client/supervision.h"
 #include "os/daemons.h"
 #include "os/files.h"
 

@@ -39,10 +39,10 @@ Finding finding(const os::ProbeFacts& facts, std::string_view check) {
 }
 
 // Every finding that is not ok says how to fix it.
-void expect(const os::ProbeFacts& facts, std::string_view check, Health health, std::string_view words) {
+void expect(const os::ProbeFacts& facts, std::string_view check, Health health, std::string_view text) {
   const Finding found = finding(facts, check);
   EXPECT_EQ(found.health, health) << found.found;
-  EXPECT_NE(found.found.find(words), std::string::npos) << found.found;
+  EXPECT_NE(found.found.find(text), std::string::npos) << found.found;
   EXPECT_EQ(found.fix.empty(), health == Health::kOk) << found.fix;
 }
 

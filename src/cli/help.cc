@@ -23,7 +23,7 @@ struct Paint {
   }
 };
 
-std::string flag_words(const Flag& flag) {
+std::string flag_text(const Flag& flag) {
   std::string out = flag.short_name != 0 ? fmt::format("-{}, ", flag.short_name) : "    ";
   out += fmt::format("--{}", flag.name);
   if (!flag.value.empty()) out += fmt::format(" {}", flag.value);
@@ -58,7 +58,7 @@ std::string flags_help(const Command& command, const Paint& paint) {
     }
     std::string text(flag.help);
     if (!flag.default_text.empty()) text += fmt::format(" [{}]", flag.default_text);
-    out += two_columns(flag_words(flag), text, kHelpColumn, paint);
+    out += two_columns(flag_text(flag), text, kHelpColumn, paint);
   }
   return out;
 }
@@ -88,9 +88,9 @@ std::string flags_markdown(const Command& command) {
       if (!group.empty()) out += fmt::format("\n### {}\n", group);
       out += "\n| flag | meaning | default | variable |\n|---|---|---|---|\n";
     }
-    std::string words = flag_words(flag);
-    words.erase(0, words.find_first_not_of(' '));
-    out += fmt::format("| `{}` | {} | {} | {} |\n", markdown_cell(words), markdown_cell(flag.help),
+    std::string shown = flag_text(flag);
+    shown.erase(0, shown.find_first_not_of(' '));
+    out += fmt::format("| `{}` | {} | {} | {} |\n", markdown_cell(shown), markdown_cell(flag.help),
                        markdown_cell(flag.default_text), flag.env.empty() ? "" : fmt::format("`{}`", flag.env));
   }
   return out;

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cli/flags.h"
+#include "terminal/flags.h"
 
 namespace rubato::cli {
 

@@ -5,12 +5,12 @@
 #include <algorithm>
 
 #include "api/cluster_documents.h"
-#include "cli/document.h"
-#include "cli/logs.h"
-#include "cli/render_jobs.h"
-#include "cli/session.h"
-#include "cli/times.h"
-#include "cli/values.h"
+#include "client/logs.h"
+#include "client/session.h"
+#include "terminal/document.h"
+#include "terminal/render_jobs.h"
+#include "terminal/times.h"
+#include "terminal/values.h"
 
 namespace rubato::cli {
 namespace {
@@ -82,7 +82,7 @@ int jobs_command(const ParsedCommand& parsed, const Shell& shell) {
     return 0;
   }
   const std::vector<api::JobSummary> jobs = read_document<api::Jobs>(reply).jobs;
-  (jobs.empty() ? shell.err : shell.out)(jobs_text(jobs, look_of(shell)));
+  (jobs.empty() ? shell.err : shell.out)(jobs_text(jobs, style_of(shell)));
   return 0;
 }
 
@@ -90,7 +90,7 @@ int job_show_command(const ParsedCommand& parsed, const Shell& shell) {
   const std::string reference = require_word(parsed, 0, "the job", "rubato job show ID");
   const Session session = open_reading_session(parsed, shell);
   const json job = get(*session.api, job_path(reference));
-  shell.out(parsed.has("json") ? json_text(job) : job_text(read_document<api::Job>(job), look_of(shell)));
+  shell.out(parsed.has("json") ? json_text(job) : job_text(read_document<api::JobDetail>(job), style_of(shell)));
   return 0;
 }
 

@@ -10,6 +10,5 @@ int job_show_command(const ParsedCommand& parsed, const Shell& shell);
 int logs_command(const ParsedCommand& parsed, const Shell& shell);
 int stop_command(const ParsedCommand& parsed, const Shell& shell);
 int rerun_command(const ParsedCommand& parsed, const Shell& shell);
-int fetch_command(const ParsedCommand& parsed, const Shell& shell);
 
 }  // namespace rubato::cli

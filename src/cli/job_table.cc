@@ -17,8 +17,8 @@ std::vector<Flag> size_flags() {
       {.name = "workers",
        .short_name = 'w',
        .kind = kValue,
-       .value = "N|MIN:MAX",
-       .help = "how many worker processes; a range is elastic",
+       .value = "N|MIN:MAX[:STEP]",
+       .help = "how many worker processes; a range is elastic, in steps of STEP",
        .group = kSize,
        .default_text = "1"},
       {.name = "cpus",
@@ -45,6 +45,17 @@ std::vector<Flag> size_flags() {
        .help = "higher goes first; -1000 to 1000",
        .group = kSize,
        .default_text = "0"},
+      {.name = "weight",
+       .kind = kValue,
+       .value = "W",
+       .help = "of an adaptive job, among others of its priority; 0.01 to 100",
+       .group = kSize,
+       .default_text = "1"},
+      {.name = "deadline",
+       .kind = kValue,
+       .value = "TIME",
+       .help = "an adaptive job is to end within this time after its submission: 6h",
+       .group = kSize},
   };
 }
 
@@ -74,6 +85,12 @@ std::vector<Flag> submit_program_flags() {
        .value = "FILE",
        .help = "variables from a file, one NAME=VALUE a line",
        .group = kSubmitProgram},
+      {.name = "adaptdl",
+       .kind = kValue,
+       .value = "auto|rubato",
+       .help = "whose names `import adaptdl` finds: rubato's also where that package is installed",
+       .group = kSubmitProgram,
+       .default_text = "auto"},
       {.name = "module",
        .kind = kValue,
        .value = "NAME",
@@ -105,7 +122,7 @@ std::vector<Flag> end_flags() {
       {.name = "timeout",
        .kind = kValue,
        .value = "TIME",
-       .help = "stop the job so long after its first start",
+       .help = "stop the job this long after its first start",
        .group = kEnds,
        .default_text = "none"},
       {.name = "grace",
@@ -162,6 +179,29 @@ std::vector<Flag> adaptdl_flags() {
   };
 }
 
+std::vector<Flag> manifest_flags() {
+  constexpr std::string_view kKubernetes = "On Kubernetes";
+  return {
+      {.name = "manifest",
+       .kind = kValue,
+       .value = "FILE",
+       .help = "apply this manifest (an ElasticJob and what it needs), as kubectl apply -f does; - is the input",
+       .group = kKubernetes},
+      {.name = "namespace",
+       .kind = kValue,
+       .value = "NS",
+       .help = "of what the manifest does not say",
+       .group = kKubernetes,
+       .default_text = "the context's"},
+      {.name = "kubeconfig",
+       .kind = kValue,
+       .value = "FILE",
+       .help = "instead of KUBECONFIG and ~/.kube/config",
+       .group = kKubernetes},
+      {.name = "context", .kind = kValue, .value = "NAME", .help = "instead of the current one", .group = kKubernetes},
+  };
+}
+
 }  // namespace
 
 Flag cluster_flag(std::string_view group) {
@@ -184,19 +224,21 @@ const Command& submit_table() {
         .summary = "send a program to the cluster",
         .usage =
             "rubato submit [flags] SCRIPT [args...]  |  DIR SCRIPT [args...]  |  FILE.tar.gz SCRIPT [args...]\n"
-            "  rubato submit CLUSTER.yaml [--start] [--stop] [--screen | --tmux] [-p PORT] SCRIPT [args...]",
+            "  rubato submit CLUSTER.yaml [--start] [--stop] [--screen | --tmux] [-p PORT] SCRIPT [args...]\n"
+            "  rubato submit --manifest JOB.yaml",
         .about =
             "Prints the job's id. The working folder is sent once, less what .gitignore and .rubatoignore name.\n"
             "Workers get torchrun's environment, and $RUBATO_OUTPUT for what 'rubato fetch' brings back.\n"
             "With a cluster file in front, as Ray has it: the script is copied to the head's ~/ and run\n"
-            "there with python.",
+            "there with python. SCRIPT, DIR/ and FILE.tar.gz may be s3://BUCKET/KEY or gs://BUCKET/KEY.",
         .positional = {.name = "SCRIPT [args...]", .help = "what to run, and its arguments", .remainder = true},
         .examples = {
             {"two workers with a GPU each, and their output",
              "rubato submit --workers 2 --gpus 1 --follow train.py --epochs 3"},
             {"elastic: starts at 2, grows to 8", "rubato submit --workers 2:8 --name big project/ train.py"},
             {"a module, with a variable copied from here", "rubato submit --env WANDB_API_KEY --module mypkg.train"}}};
-    for (const auto& group : {size_flags(), submit_program_flags(), end_flags(), after_flags(), adaptdl_flags()}) {
+    for (const auto& group :
+         {size_flags(), submit_program_flags(), end_flags(), after_flags(), adaptdl_flags(), manifest_flags()}) {
       made.flags.insert(made.flags.end(), group.begin(), group.end());
     }
     return made;
@@ -278,14 +320,14 @@ const Command& rerun_table() {
 const Command& fetch_table() {
   static const Command table{
       .name = "fetch",
-      .summary = "bring a job's output folder here",
+      .summary = "copy a job's output folder to this machine",
       .usage = "rubato fetch ID DIR [--force]",
       .about =
           "What the workers wrote into $RUBATO_OUTPUT, on whatever machine. Of a job that has ended it waits\n"
           "for what is still on its way from there. Where several machines wrote the same file, that of the\n"
           "lowest rank counts; the others are in DIR/rubato-others. What cannot be had is named.",
       .positional = {.name = "ID DIR", .help = "the job, and the folder to make", .names = "jobs", .at_most = 2},
-      .flags = {{.name = "force", .help = "also into a folder that is there; files of the same name are replaced"},
+      .flags = {{.name = "force", .help = "also into a folder that exists; files of the same name are replaced"},
                 json_flag(),
                 cluster_flag()},
       .examples = {{"after the end", "rubato fetch train ./results"}}};

@@ -5,16 +5,16 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "cli/document.h"
 #include "cli/render_plan.h"
-#include "cli/render_scale.h"
-#include "cli/session.h"
-#include "cli/user_file.h"
+#include "client/session.h"
+#include "client/user_file.h"
 #include "core/error.h"
 #include "head/scale_documents.h"
 #include "model/cluster_spec.h"
 #include "os/files.h"
 #include "policy/scale_state.h"
+#include "terminal/document.h"
+#include "terminal/render_scale.h"
 
 namespace rubato::cli {
 namespace {
@@ -34,7 +34,7 @@ int plan_state(const std::string& path, const ParsedCommand& parsed, const Shell
   if (parsed.has("json")) {
     shell.out(policy::to_json(plan).dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
   } else {
-    shell.out(plan_text(plan, look_of(shell)));
+    shell.out(plan_text(plan, style_of(shell)));
   }
   return 0;
 }
@@ -55,7 +55,7 @@ int plan_file(const std::string& path, const ParsedCommand& parsed, const Shell&
     plan = api::to_json(head::plan_document(cluster::State{}, spec, shell.now()));
   }
   shell.out(parsed.has("json") ? json_text(plan)
-                               : file_plan_text(read_document<api::Plan>(plan), open, look_of(shell)));
+                               : file_plan_text(read_document<api::Plan>(plan), open, style_of(shell)));
   return 0;
 }
 

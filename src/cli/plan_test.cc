@@ -4,11 +4,12 @@
 #include <sstream>
 
 #include "cli/testing.h"
+#include "core/source_testing.h"
 
 namespace rubato::cli {
 namespace {
 
-const std::string kData = std::string(RUBATO_SOURCE) + "/tests/data/";
+const std::string kData = source_path("tests/data/");
 
 Typed type(const std::vector<std::string>& args, const std::string& input = {}) {
   CannedHead head;

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "cli/session.h"
+#include "client/session.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "os/files.h"

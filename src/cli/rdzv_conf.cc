@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <functional>
 
-#include "cli/values.h"
 #include "core/text.h"
+#include "terminal/values.h"
 
 namespace rubato::cli {
 namespace {
@@ -106,6 +106,7 @@ class RdzvConfReader {
       {"heartbeat", to(heartbeat_)},
       {"rank", to(conf_.rank, 0)},
       {"is_host", [this](const Setting& setting) { conf_.is_host = bool_of(setting); }},
+      {"identity", to(conf_.identity)},
       {"store_type", [this](const Setting& setting) { store_type(setting); }},
       {"protocol", [this](const Setting& setting) { protocol(setting); }},
       {"cacert", to(conf_.ca)},

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/flags.h"
 #include "core/time.h"
+#include "terminal/flags.h"
 
 namespace rubato::cli {
 
@@ -14,6 +14,7 @@ struct RdzvConf {
   std::optional<Duration> join_timeout, last_call, heartbeat;
   std::optional<int> rank;
   std::optional<bool> is_host;
+  std::string identity;
   bool https = false;
   std::string ca, certificate, key;
   std::vector<std::string> notes;  // keys that mean nothing to us

@@ -43,13 +43,13 @@ std::string headline(const ScalePlan& plan) {
   return "Plan: " + (parts.empty() ? "nothing to do" : join(parts, ", ")) + "\n";
 }
 
-std::string launches_text(const ScalePlan& plan, const Look& look) {
+std::string launches_text(const ScalePlan& plan, const Style& look) {
   if (plan.launches.empty()) return "";
   Table table({"LAUNCH", "TYPE", "MARKET", "ZONE", "$/h EACH", "$/h", "FOR"});
   for (const auto& one : plan.launches) {
     table.add({{std::to_string(one.count), Hue::kGreen},
                {clean(one.type), Hue::kBold},
-               {one.market == policy::Market::kSpot ? "spot" : "on demand"},
+               {one.market == Market::kSpot ? "spot" : "on demand"},
                {one.zone.empty() ? "-" : clean(one.zone)},
                {(one.estimated ? "~" : "") + amount_text(one.price_per_hour)},
                {amount_text(one.count * one.price_per_hour)},
@@ -58,7 +58,7 @@ std::string launches_text(const ScalePlan& plan, const Look& look) {
   return "\n" + table.text(look);
 }
 
-std::string terminations_text(const ScalePlan& plan, const Look& look) {
+std::string terminations_text(const ScalePlan& plan, const Style& look) {
   if (plan.terminations.empty()) return "";
   Table table({"REMOVE", "WHY"});
   const size_t shown = std::min(plan.terminations.size(), kRowsMax);
@@ -68,7 +68,7 @@ std::string terminations_text(const ScalePlan& plan, const Look& look) {
   return "\n" + table.text(look) + more(plan.terminations.size(), shown);
 }
 
-std::string unfulfilled_text(const ScalePlan& plan, const Look& look) {
+std::string unfulfilled_text(const ScalePlan& plan, const Style& look) {
   if (plan.unfulfilled.empty()) return "";
   Table table({"WAITS", "BUNDLE", "OF", "WHY"});
   const size_t shown = std::min(plan.unfulfilled.size(), kRowsMax);
@@ -99,23 +99,20 @@ Hue reason_hue(ScaleReason::Kind kind) {
 
 // "m5.large: too small" and "m5.xlarge: too small" share a line.
 std::string against_text(const ScaleReason& reason) {
-  std::vector<std::pair<std::string, std::vector<std::string>>> lines;  // words, and whom they are about
+  std::vector<std::pair<std::string, std::vector<std::string>>> lines;  // a text, and what it is about
   for (const auto& one : reason.against) {
-    const size_t colon = one.text.find(": ");
-    const std::string who = colon == std::string::npos ? "" : one.text.substr(0, colon);
-    const std::string words = colon == std::string::npos ? one.text : one.text.substr(colon + 2);
-    auto same = std::find_if(lines.begin(), lines.end(), [&](const auto& line) { return line.first == words; });
-    if (same == lines.end()) same = lines.insert(lines.end(), {words, {}});
-    if (!who.empty()) same->second.push_back(who);
+    auto same = std::find_if(lines.begin(), lines.end(), [&](const auto& line) { return line.first == one.text; });
+    if (same == lines.end()) same = lines.insert(lines.end(), {one.text, {}});
+    if (!one.subject.empty()) same->second.push_back(one.subject);
   }
   std::string out;
-  for (const auto& [words, who] : lines) {
-    out += fmt::format("    not {}{}{}\n", clean(join(who, ", ")), who.empty() ? "" : ": ", clean(words));
+  for (const auto& [message, who] : lines) {
+    out += fmt::format("    not {}{}{}\n", clean(join(who, ", ")), who.empty() ? "" : ": ", clean(message));
   }
   return out;
 }
 
-std::string reasons_text(const ScalePlan& plan, const Look& look) {
+std::string reasons_text(const ScalePlan& plan, const Style& look) {
   std::string out = "\nWhy\n";
   const size_t shown = std::min(plan.reasons.size(), kReasonsMax);
   for (size_t at = 0; at < shown; ++at) {
@@ -130,7 +127,7 @@ std::string reasons_text(const ScalePlan& plan, const Look& look) {
 
 }  // namespace
 
-std::string plan_text(const ScalePlan& plan, const Look& look) {
+std::string plan_text(const ScalePlan& plan, const Style& look) {
   return headline(plan) + launches_text(plan, look) + terminations_text(plan, look) + unfulfilled_text(plan, look) +
          reasons_text(plan, look);
 }

@@ -3,11 +3,11 @@
 
 #include <string>
 
-#include "cli/layout.h"
 #include "policy/scale.h"
+#include "terminal/layout.h"
 
 namespace rubato::cli {
 
-std::string plan_text(const policy::ScalePlan& plan, const Look& look);
+std::string plan_text(const policy::ScalePlan& plan, const Style& look);
 
 }  // namespace rubato::cli

@@ -7,8 +7,10 @@
 
 #include "cli/commands.h"
 #include "cli/run_rendezvous.h"
-#include "cli/values.h"
 #include "core/text.h"
+#include "daemon/object_store.h"
+#include "daemon/training_library.h"
+#include "terminal/values.h"
 
 namespace rubato::cli {
 namespace {
@@ -58,21 +60,28 @@ void read_nodes(const ParsedCommand& parsed, LaunchSpec& spec) {
   const Given* given = parsed.find("nnodes");
   if (given == nullptr) return;
   const auto parts = split(given->values.back(), ':');
-  const std::string form = "write --nnodes 4, or --nnodes 2:4 for an elastic group";
-  if (parts.size() > 2) throw bad_value(*given, "expected N or MIN:MAX", form);
+  const std::string form = "write --nnodes 4, or 2:4 for an elastic group, or 2:8:2 for one of multiples of 2 only";
+  if (parts.size() > 3) throw bad_value(*given, "expected N, MIN:MAX or MIN:MAX:STEP", form);
   const std::optional<int> low = parse_int(trim(parts.front()));
-  const std::optional<int> high = parse_int(trim(parts.back()));
+  const std::optional<int> high = parse_int(trim(parts.size() > 1 ? parts[1] : parts.front()));
+  const std::optional<int> step = parts.size() > 2 ? parse_int(trim(parts[2])) : 1;
   if (!low) throw bad_value(*given, fmt::format("'{}' is not a number of nodes", parts.front()), form);
-  if (!high) throw bad_value(*given, fmt::format("'{}' is not a number of nodes", parts.back()), form);
+  if (!high) throw bad_value(*given, fmt::format("'{}' is not a number of nodes", parts[1]), form);
   if (*low < 1) throw bad_value(*given, "at least one node is needed", form);
   if (*high < *low) throw bad_value(*given, fmt::format("the maximum {} is below the minimum {}", *high, *low), form);
   if (*high > kNodesMax) throw bad_value(*given, fmt::format("more than {} nodes", kNodesMax), form);
+  if (!step || *step < 1) throw bad_value(*given, fmt::format("'{}' is no step", parts.back()), form);
+  for (const int bound : {*low, *high}) {
+    if (bound % *step != 0)
+      throw bad_value(*given, fmt::format("{} is not a multiple of the step {}", bound, *step), form);
+  }
   spec.min_nodes = *low;
   spec.max_nodes = *high;
+  spec.nodes_step = *step;
 }
 
 int count_workers(const Given& given, const MachineFacts& machine) {
-  const std::string& text = given.values.back();
+  const std::string_view text = trim(given.values.back());
   if (text == "cpu") return machine.cpus;
   if (text == "auto") return machine.gpus > 0 ? machine.gpus : machine.cpus;
   if (text == "gpu") {
@@ -81,6 +90,7 @@ int count_workers(const Given& given, const MachineFacts& machine) {
                     "GPUs are counted in /dev/nvidia[0-9]* (else /proc/driver/nvidia/gpus), less what "
                     "CUDA_VISIBLE_DEVICES hides: check the driver with 'rubato doctor', or use auto or cpu");
   }
+  if (text == "xpu") throw bad_value(given, "XPUs are not counted here", "write how many workers: --nproc-per-node N");
   const std::optional<int> number = parse_int(text);
   if (!number) throw bad_value(given, "expected a number, auto, gpu or cpu");
   if (*number < 1) throw bad_value(given, "at least one worker is needed");
@@ -169,7 +179,10 @@ Duration read_grace(const ParsedCommand& parsed, const Environment& env) {
 void read_faults(const ParsedCommand& parsed, const Environment& env, LaunchSpec& spec) {
   if (const Given* given = parsed.find("max-restarts")) spec.max_restarts = int_value(*given, 0, 1'000'000'000);
   if (const Given* given = parsed.find("spares")) spec.spares = int_value(*given, 0, 100'000);
+  if (spec.spares > 0 && spec.nodes_step > 1)
+    spec.notes.push_back("--spares has no effect where sizes have steps: workers start again when the group changes");
   spec.in_place = !parsed.has("always-restart");
+  if (const Given* given = parsed.find("adaptdl")) spec.our_adaptdl = wants_our_adaptdl(*given);
   spec.grace = read_grace(parsed, env);
   spec.notice_file = parsed.value("notice");
   spec.signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
@@ -202,21 +215,21 @@ StreamChoice read_streams(const Given& given) {
 
 // "apple,orange": two words. A doubled comma is one that belongs to a word.
 std::vector<std::string> filter_words(const Given* given) {
-  std::vector<std::string> words;
-  if (given == nullptr || given->values.back().empty()) return words;
+  std::vector<std::string> arguments;
+  if (given == nullptr || given->values.back().empty()) return arguments;
   const std::string& text = given->values.back();
-  words.emplace_back();
+  arguments.emplace_back();
   for (size_t i = 0; i < text.size(); ++i) {
     const bool comma = text[i] == ',';
     if (comma && text.substr(i + 1, 1) != ",") {
-      words.emplace_back();
+      arguments.emplace_back();
       continue;
     }
     if (comma) ++i;
-    words.back() += text[i];
+    arguments.back() += text[i];
   }
-  std::erase(words, "");  // it would be in every line
-  return words;
+  std::erase(arguments, "");  // it would be in every line
+  return arguments;
 }
 
 void read_output(const ParsedCommand& parsed, LaunchSpec& spec) {
@@ -245,6 +258,11 @@ void note_the_meaningless(const ParsedCommand& parsed, LaunchSpec& spec) {
   if (const Given* given = parsed.find("monitor-interval")) {
     duration_value(*given, 0s);
     spec.notes.push_back(fmt::format("{} has no effect: a worker's end is seen at once", given->origin));
+  }
+  if (const Given* given = parsed.find("exit-barrier-timeout")) {
+    duration_value(*given, 0s);
+    spec.notes.push_back(
+        fmt::format("{} has no effect: agents wait for each other until all workers have ended", given->origin));
   }
   if (const Given* given = parsed.find("start-method")) {
     if (!is_one_of(given->values.back(), kStartMethods)) {
@@ -294,10 +312,12 @@ bool is_refused_by_argparse(const ParsedCommand& parsed) {
   if (parsed.positionals.empty()) return true;
   for (const char* name : {"max-restarts", "node-rank", "master-port", "shutdown-timeout"}) {
     const Given* given = parsed.find(name);
-    if (given != nullptr && !parse_int(given->values.back())) return true;
+    if (given != nullptr && !parse_int(trim(given->values.back()))) return true;
   }
-  const Given* interval = parsed.find("monitor-interval");
-  if (interval != nullptr && !parse_duration(interval->values.back())) return true;
+  for (const char* name : {"monitor-interval", "exit-barrier-timeout"}) {
+    const Given* given = parsed.find(name);
+    if (given != nullptr && !parse_duration(given->values.back())) return true;
+  }
   const Given* method = parsed.find("start-method");
   if (method != nullptr && !is_one_of(method->values.back(), kStartMethods)) return true;
   const Given* binding = parsed.find("numa-binding");
@@ -307,6 +327,7 @@ bool is_refused_by_argparse(const ParsedCommand& parsed) {
 void check_script(const LaunchSpec& spec, os::ScriptKind found) {
   if (spec.kind == ProgramKind::kModule || spec.kind == ProgramKind::kBinary) return;
   if (spec.kind == ProgramKind::kScript && spec.program == "-") return;  // Python reads its standard input
+  if (is_object_address(spec.program)) return;                           // it is fetched first
   switch (found) {
     case os::ScriptKind::kFile:
     case os::ScriptKind::kRunnableFolder:

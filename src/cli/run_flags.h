@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/flags.h"
 #include "model/launch_spec.h"
 #include "os/python.h"
+#include "terminal/flags.h"
 #include "world/world.h"
 
 namespace rubato::cli {

@@ -17,11 +17,11 @@ namespace {
 const MachineFacts kMachine{.hostname = "vm", .machine_id = "id", .cpus = 6, .gpus = 2};
 
 LaunchSpec parse(std::string_view line, const Environment& env = {}, const MachineFacts& machine = kMachine) {
-  std::vector<std::string> words;
+  std::vector<std::string> arguments;
   for (const std::string_view word : split(line, ' ')) {
-    if (!word.empty()) words.emplace_back(word);
+    if (!word.empty()) arguments.emplace_back(word);
   }
-  return parse_run(words, env, machine);
+  return parse_run(arguments, env, machine);
 }
 
 Error error_of(std::string_view line, const Environment& env = {}, const MachineFacts& machine = kMachine) {
@@ -36,9 +36,9 @@ struct FlagCase {
   std::function<bool(const LaunchSpec&)> shows;
 };
 
-bool notes(const LaunchSpec& spec, std::string_view words) {
+bool notes(const LaunchSpec& spec, std::string_view arguments) {
   return std::any_of(spec.notes.begin(), spec.notes.end(),
-                     [&](const std::string& note) { return note.find(words) != std::string::npos; });
+                     [&](const std::string& note) { return note.find(arguments) != std::string::npos; });
 }
 
 std::vector<FlagCase> flag_cases() {
@@ -71,6 +71,7 @@ std::vector<FlagCase> flag_cases() {
       {"max-restarts", "3", "", [](S s) { return s.max_restarts == 3; }},
       {"spares", "2", "", [](S s) { return s.spares == 2; }},
       {"always-restart", "", "", [](S s) { return !s.in_place; }},
+      {"adaptdl", "rubato", "", [](S s) { return s.our_adaptdl; }},
       {"grace", "2m", "", [](S s) { return s.grace == 120s; }},
       {"notice", "/run/notice", "", [](S s) { return s.notice_file == "/run/notice"; }},
       {"heartbeat", "500ms", "", [](S s) { return s.heartbeat == 500ms; }},
@@ -98,6 +99,7 @@ std::vector<FlagCase> flag_cases() {
       {"monitor-interval", "0.1", "", [](S s) { return notes(s, "a worker's end is seen at once"); }},
       {"start-method", "fork", "", [](S s) { return notes(s, "a program of its own"); }},
       {"event-log-handler", "console", "", [](S s) { return notes(s, "--events"); }},
+      {"exit-barrier-timeout", "5.5", "", [](S s) { return notes(s, "until all workers have ended"); }},
       {"use-env", "", "", [](S s) { return notes(s, "always in the environment"); }},
       {"logs-specs", "default", "", [](S s) { return s.notes.empty(); }},
   };
@@ -164,8 +166,8 @@ TEST(RunFlags, EachWorkerNeedsADeviceOfItsOwnForAVirtualRank) {
 }
 
 TEST(RunFlags, LaunchHandsTheLocalRankToTheScript) {
-  const auto launch = [](const std::vector<std::string>& words) {
-    return launch_spec(parse_command(launch_table(), words, {}), {}, kMachine, RunVerb::kLaunch);
+  const auto launch = [](const std::vector<std::string>& arguments) {
+    return launch_spec(parse_command(launch_table(), arguments, {}), {}, kMachine, RunVerb::kLaunch);
   };
   EXPECT_EQ(launch({"t.py", "--x"}).local_rank_flag, "--local-rank");
   EXPECT_EQ(launch({"--use_env", "t.py"}).local_rank_flag, "");
@@ -194,7 +196,18 @@ TEST(RunFlags, NodesAreANumberOrARange) {
   EXPECT_EQ(error_of("--nnodes 4:2 t").message, "--nnodes 4:2: the maximum 2 is below the minimum 4");
   EXPECT_EQ(error_of("--nnodes two t").message, "--nnodes two: 'two' is not a number of nodes");
   EXPECT_EQ(error_of("--nnodes 1: t").message, "--nnodes 1:: '' is not a number of nodes");
-  EXPECT_EQ(error_of("--nnodes 1:2:3 t").message, "--nnodes 1:2:3: expected N or MIN:MAX");
+  EXPECT_EQ(error_of("--nnodes 1:2:3:4 t").message, "--nnodes 1:2:3:4: expected N, MIN:MAX or MIN:MAX:STEP");
+  EXPECT_EQ(parse("--nnodes 2:8 --rdzv-endpoint a t").nodes_step, 1);
+  const LaunchSpec steps = parse("--nnodes 2:8:2 --rdzv-endpoint a t");
+  EXPECT_EQ(steps.max_nodes, 8);
+  EXPECT_EQ(steps.nodes_step, 2);
+  EXPECT_TRUE(steps.notes.empty());
+  EXPECT_EQ(parse("--nnodes 2:8:2 --spares 1 --rdzv-endpoint a t").notes.size(), 1u);
+  EXPECT_EQ(error_of("--nnodes 1:2:3 t").message, "--nnodes 1:2:3: 1 is not a multiple of the step 3");
+  EXPECT_EQ(error_of("--nnodes 2:5:2 t").message, "--nnodes 2:5:2: 5 is not a multiple of the step 2");
+  EXPECT_EQ(error_of("--nnodes 2:x:2 t").message, "--nnodes 2:x:2: 'x' is not a number of nodes");
+  EXPECT_EQ(error_of("--nnodes 2:4:0 t").message, "--nnodes 2:4:0: '0' is no step");
+  EXPECT_EQ(error_of("--nnodes 2:4: t").message, "--nnodes 2:4:: '' is no step");
   EXPECT_EQ(error_of("t", {{"PET_NNODES", "0"}}).message, "PET_NNODES=0: at least one node is needed");
 }
 
@@ -208,6 +221,7 @@ TEST(RunFlags, WorkersAreCountedFromTheMachine) {
   EXPECT_EQ(error.message, "--nproc-per-node gpu: this machine shows no GPU");
   EXPECT_NE(error.hint.find("/dev/nvidia"), std::string::npos);
   EXPECT_NE(error.hint.find("rubato doctor"), std::string::npos);
+  EXPECT_NE(error_of("--nproc-per-node xpu t").hint.find("--nproc-per-node N"), std::string::npos);
   EXPECT_EQ(error_of("--nproc-per-node 0 t").message, "--nproc-per-node 0: at least one worker is needed");
   EXPECT_EQ(error_of("--nproc-per-node t.py").message, "--nproc-per-node t.py: expected a number, auto, gpu or cpu");
 }
@@ -270,29 +284,33 @@ TEST(RunFlags, AValueBehindAnEqualsSignMayHaveSpaces) {
   EXPECT_EQ(spec.log_dir, "/my logs/here");
   EXPECT_EQ(spec.program, "my script.py");
   EXPECT_EQ(spec.args, std::vector<std::string>{"--x=a b"});
+  // Of `wc -l`, on some systems. Python's int() does not mind either.
+  EXPECT_EQ(parse_run({"--nproc-per-node=   4", "--max-restarts= 2 ", "t"}, {}, kMachine).nproc, 4);
+  EXPECT_FALSE(is_refused_by_argparse(parse_command(run_table(), {"--max-restarts= 2 ", "t"}, {})));
   // As argparse: a word with a space that is no flag is the program.
   EXPECT_EQ(parse_run({"-weird name.py"}, {}, kMachine).program, "-weird name.py");
 }
 
 TEST(RunFlags, KnowsWhatTorchrunsParserRefusesItself) {
-  const auto refused = [](const std::vector<std::string>& words) {
-    return is_refused_by_argparse(parse_command(run_table(), words, {}));
+  const auto refused = [](const std::vector<std::string>& arguments) {
+    return is_refused_by_argparse(parse_command(run_table(), arguments, {}));
   };
-  for (const std::vector<std::string>& words :
+  for (const std::vector<std::string>& arguments :
        std::vector<std::vector<std::string>>{{},
                                              {"--max-restarts", "x", "t"},
                                              {"--node-rank", "1.5", "t"},
                                              {"--master-port=", "t"},
                                              {"--start-method", "thread", "t"},
                                              {"--numa-binding", "near", "t"},
+                                             {"--exit-barrier-timeout", "late", "t"},
                                              {"--monitor-interval", "often", "t"}}) {
-    EXPECT_TRUE(refused(words)) << join(words, " ");
+    EXPECT_TRUE(refused(arguments)) << join(arguments, " ");
   }
   for (const char* line : {"--nproc-per-node unknown t", "--nnodes 1:2:3 t", "--no-python --module t", "-r 9 t",
                            "--rdzv-backend x t", "--max-restarts -1 t", "--local-ranks-filter a t", "t"}) {
-    std::vector<std::string> words;
-    for (const std::string_view word : split(line, ' ')) words.emplace_back(word);
-    EXPECT_FALSE(refused(words)) << line;
+    std::vector<std::string> arguments;
+    for (const std::string_view word : split(line, ' ')) arguments.emplace_back(word);
+    EXPECT_FALSE(refused(arguments)) << line;
   }
 }
 

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "cli/rdzv_conf.h"
-#include "cli/values.h"
 #include "core/text.h"
+#include "terminal/values.h"
 #include "world/network.h"
 
 namespace rubato::cli {
@@ -16,8 +16,9 @@ constexpr uint16_t kRendezvousPort = 29400;
 constexpr uint16_t kEtcdPort = 2379;
 
 std::string nodes_text(const LaunchSpec& spec) {
+  const std::string step = spec.nodes_step > 1 ? fmt::format(":{}", spec.nodes_step) : "";
   return spec.min_nodes == spec.max_nodes ? fmt::format("{}", spec.max_nodes)
-                                          : fmt::format("{}:{}", spec.min_nodes, spec.max_nodes);
+                                          : fmt::format("{}:{}{}", spec.min_nodes, spec.max_nodes, step);
 }
 
 Endpoint endpoint_of(const Given& given, std::string_view text, uint16_t default_port) {
@@ -66,6 +67,7 @@ class RendezvousReader {
     spec_.heartbeat = conf.heartbeat.value_or(spec_.heartbeat);
     if (!spec_.node_rank) spec_.node_rank = conf.rank;
     spec_.is_host = conf.is_host;
+    spec_.identity = conf.identity;
     spec_.etcd.https = conf.https;
     spec_.etcd.ca = conf.ca;
     spec_.etcd.certificate = conf.certificate;
@@ -93,6 +95,11 @@ class RendezvousReader {
   }
 
   void read_standalone() {
+    if (spec_.min_nodes == 1 && spec_.max_nodes > 1) {
+      spec_.notes.push_back(fmt::format("{} {} has no effect with --standalone: nobody else can join",
+                                        parsed_.find("nnodes")->origin, nodes_text(spec_)));
+      spec_.max_nodes = 1;
+    }
     if (spec_.max_nodes > 1) {
       throw Error(ErrorCode::kUsage,
                   fmt::format("{} is for this machine alone, but {} asks for {} nodes",

@@ -1,8 +1,8 @@
 // The rendezvous part of `rubato run`'s flags: which backend, where, and which rank.
 #pragma once
 
-#include "cli/flags.h"
 #include "model/launch_spec.h"
+#include "terminal/flags.h"
 
 namespace rubato::cli {
 

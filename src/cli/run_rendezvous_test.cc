@@ -10,10 +10,10 @@ namespace rubato::cli {
 namespace {
 
 LaunchSpec parse(std::string_view line, const Environment& env = {}) {
-  std::vector<std::string> words;
-  for (const std::string_view word : split(line, ' ')) words.emplace_back(word);
-  words.emplace_back("train.py");
-  return parse_run(words, env, MachineFacts{});
+  std::vector<std::string> arguments;
+  for (const std::string_view word : split(line, ' ')) arguments.emplace_back(word);
+  arguments.emplace_back("train.py");
+  return parse_run(arguments, env, MachineFacts{});
 }
 
 Error error_of(std::string_view line, const Environment& env = {}) {
@@ -101,8 +101,11 @@ TEST(Rendezvous, SeveralNodesNeedAPlaceToMeet) {
 TEST(Rendezvous, StandaloneIsForOneMachine) {
   EXPECT_EQ(error_of("--standalone --nnodes 2").message,
             "--standalone is for this machine alone, but --nnodes asks for 2 nodes");
-  EXPECT_EQ(error_of("--standalone", {{"PET_NNODES", "1:4"}}).message,
-            "--standalone is for this machine alone, but PET_NNODES asks for 1:4 nodes");
+  EXPECT_EQ(error_of("--standalone", {{"PET_NNODES", "2:4"}}).message,
+            "--standalone is for this machine alone, but PET_NNODES asks for 2:4 nodes");
+  const LaunchSpec one = parse("--standalone", {{"PET_NNODES", "1:4"}});  // as torchrun, after its last call
+  EXPECT_EQ(one.max_nodes, 1);
+  EXPECT_EQ(one.notes.size(), 1u);
   const LaunchSpec spec = parse("--standalone --rdzv-endpoint node0:1 --rdzv-backend etcd");
   EXPECT_TRUE(spec.standalone);
   EXPECT_EQ(spec.endpoint, "");

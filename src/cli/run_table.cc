@@ -16,8 +16,8 @@ std::vector<Flag> group_flags() {
   return {
       {.name = "nnodes",
        .kind = kValue,
-       .value = "N|MIN:MAX",
-       .help = "how many machines; a range is elastic",
+       .value = "N|MIN:MAX[:STEP]",
+       .help = "how many machines; a range is elastic, in steps of STEP",
        .group = kGroup,
        .default_text = "1",
        .env = "PET_NNODES"},
@@ -175,6 +175,14 @@ std::vector<Flag> fault_flags() {
        .group = kFaults,
        .env = "PET_ALWAYS_RESTART",
        .abbreviates = false},
+      {.name = "adaptdl",
+       .kind = kValue,
+       .value = "auto|rubato",
+       .help = "whose names `import adaptdl` finds: rubato's also where that package is installed",
+       .group = kFaults,
+       .default_text = "auto",
+       .env = "PET_ADAPTDL",
+       .abbreviates = false},
       {.name = "shutdown-timeout",
        .kind = kValue,
        .value = "SECONDS",
@@ -200,7 +208,7 @@ std::vector<Flag> fault_flags() {
       {.name = "heartbeat",
        .kind = kValue,
        .value = "TIME",
-       .help = "a machine that is silent for so long is lost",
+       .help = "a machine that is silent for this long is lost",
        .group = kFaults,
        .default_text = "3s",
        .env = "PET_HEARTBEAT",
@@ -295,6 +303,13 @@ std::vector<Flag> compatible_flags() {
        .help = "no effect: see --events",
        .group = kCompatible,
        .env = "PET_EVENT_LOG_HANDLER"},
+      {.name = "exit-barrier-timeout",
+       .kind = kValue,
+       .value = "SECONDS",
+       .help = "no effect: agents wait until all workers have ended",
+       .group = kCompatible,
+       .env = "PET_EXIT_BARRIER_TIMEOUT",
+       .abbreviates = false},
       {.name = "use-env",
        .help = "no effect: the rank is always in the environment",
        .group = kCompatible,
@@ -335,7 +350,7 @@ const Command& run_table() {
       .about =
           "Flags end at the program: what follows is the program's. Dashes and underscores are the same,\n"
           "a unique start of a torchrun flag is enough, and PET_NAME=value stands in for --name value.\n"
-          "Times: 30s, 250ms, 2m; a bare number is seconds.\n"
+          "Times: 30s, 250ms, 2m; a bare number is seconds. A script may be s3://BUCKET/KEY or gs://BUCKET/KEY.\n"
           "'rubato launch' stands for python -m torch.distributed.launch: as run, but the script also gets\n"
           "--local-rank=N, unless --use-env is given.",
       .positional = {.name = "script.py [args...]", .help = "the program and its arguments", .remainder = true},

@@ -4,13 +4,14 @@
 
 #include <charconv>
 
-#include "cli/document.h"
-#include "cli/render_events.h"
-#include "cli/render_scale.h"
-#include "cli/session.h"
-#include "cli/values.h"
+#include "cli/cloud_commands.h"
+#include "client/session.h"
 #include "core/text.h"
 #include "model/resources.h"
+#include "terminal/document.h"
+#include "terminal/render_events.h"
+#include "terminal/render_scale.h"
+#include "terminal/values.h"
 
 namespace rubato::cli {
 namespace {
@@ -83,6 +84,30 @@ int node_lost_command(const ParsedCommand& parsed, const Shell& shell) {
   return 0;
 }
 
+int drain_command(const ParsedCommand& parsed, const Shell& shell) {
+  require_word(parsed, 0, "the node", "rubato drain NODE");
+  const std::string& node = parsed.positionals.front();
+  const std::string path = "nodes/" + url_part(node) + "/drain";
+  const Given* const deadline = parsed.find("deadline");
+  if (parsed.has("undo") && deadline != nullptr)
+    throw Error(ErrorCode::kUsage, "--undo takes no deadline", "", "drop one of the two");
+  json body = json::object();
+  if (deadline != nullptr) body["deadline_s"] = to_seconds(duration_value(*deadline, 0s));
+  const Session session = open_session(parsed, shell);
+  const json reply = parsed.has("undo") ? remove(*session.api, path) : post(*session.api, path, body);
+  if (parsed.has("json")) {
+    shell.out(json_text(reply));
+  } else if (parsed.has("undo")) {
+    shell.err(fmt::format("{} is kept, and takes work again\n", node));
+  } else {
+    shell.err(
+        fmt::format("{} drains: its jobs save and move, then it is removed\n  see   rubato why {}\n"
+                    "  undo  rubato drain {} --undo\n",
+                    node, node, node));
+  }
+  return 0;
+}
+
 int request_command(const ParsedCommand& parsed, const Shell& shell) {
   const json body = request_body(parsed);
   const Session session = open_session(parsed, shell);
@@ -93,16 +118,20 @@ int request_command(const ParsedCommand& parsed, const Shell& shell) {
     shell.err("requests cleared; nodes that nobody needs go after their idle time-out\n");
   } else {
     shell.err("requested; the cluster keeps room for it until rubato request --clear\n" +
-              autoscaler_text(read_document<api::Autoscaler>(reply), look_of(shell)));
+              autoscaler_text(read_document<api::Autoscaler>(reply), style_of(shell)));
   }
   return 0;
 }
 
 int audit_command(const ParsedCommand& parsed, const Shell& shell) {
-  const Session session = open_session(parsed, shell);
+  if (!parsed.positionals.empty() && is_cluster_file(parsed.positionals.front())) {
+    const ClusterTarget target = find_cluster(parsed, shell, parsed.positionals.front());
+    if (is_cloud(target)) return audit_cloud(target, parsed, shell);
+  }
+  const Session session = open_named_session(parsed, shell);
   const json reply = get(*session.api, "audit");
   const auto audit = read_document<api::Audit>(reply);
-  shell.out(parsed.has("json") ? json_text(reply) : audit_text(audit, look_of(shell)));
+  shell.out(parsed.has("json") ? json_text(reply) : audit_text(audit, style_of(shell)));
   return audit.leaked.empty() ? 0 : 1;
 }
 
@@ -120,7 +149,7 @@ int why_last_command(const ParsedCommand& parsed, const Shell& shell) {
   }
   std::string out;
   for (const api::ScaleDecision& one : read_document<api::ScaleDecisions>(reply).decisions)
-    out += (out.empty() ? "" : "\n") + decision_text(one, look_of(shell));
+    out += (out.empty() ? "" : "\n") + decision_text(one, style_of(shell));
   shell.out(out.empty() ? "the autoscaler has not decided anything yet\n" : out);
   return 0;
 }

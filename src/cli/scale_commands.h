@@ -2,10 +2,11 @@
 #pragma once
 
 #include "cli/cli.h"
-#include "cli/flags.h"
+#include "terminal/flags.h"
 
 namespace rubato::cli {
 
+int drain_command(const ParsedCommand& parsed, const Shell& shell);
 int node_lost_command(const ParsedCommand& parsed, const Shell& shell);
 int request_command(const ParsedCommand& parsed, const Shell& shell);
 int audit_command(const ParsedCommand& parsed, const Shell& shell);

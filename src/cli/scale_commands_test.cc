@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "cli/commands.h"
-#include "cli/document.h"
-#include "cli/render_scale.h"
 #include "cli/testing.h"
 #include "core/timestamp.h"
+#include "terminal/document.h"
+#include "terminal/render_scale.h"
 
 namespace rubato::cli {
 namespace {

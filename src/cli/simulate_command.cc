@@ -8,10 +8,10 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "cli/past_file.h"
 #include "cli/pollux_command.h"
-#include "cli/session.h"
-#include "cli/user_file.h"
+#include "client/past_file.h"
+#include "client/session.h"
+#include "client/user_file.h"
 #include "core/text.h"
 #include "os/file_mode.h"
 #include "os/files.h"
@@ -70,7 +70,7 @@ struct Played {
   Scenario scenario;
   simulate::Plan plan;
   std::string file;
-  std::vector<std::string> words;  // of the command line, but seeds and outputs
+  std::vector<std::string> argv;  // of the command line, but seeds and outputs
 };
 
 Played played_of(const ParsedCommand& parsed) {
@@ -81,25 +81,25 @@ Played played_of(const ParsedCommand& parsed) {
     return read_text(beside(played.file, path), "the cluster file");
   };
   played.scenario = simulate::read_scenario(text, played.file, read);
-  played.words.push_back(played.file);
+  played.argv.push_back(played.file);
   const std::string agents = parsed.value("agents");
   if (agents == "light" || agents == "real") {
     played.scenario.fidelity = agents == "light" ? simulate::Fidelity::kLight : simulate::Fidelity::kReal;
-    played.words.insert(played.words.end(), {"--agents", agents});
+    played.argv.insert(played.argv.end(), {"--agents", agents});
   } else if (!agents.empty()) {
     throw bad_value(*parsed.find("agents"), "agents are real or light");
   }
   std::string trace = played.scenario.trace_file.empty() ? "" : beside(played.file, played.scenario.trace_file);
   if (parsed.has("jobs-trace")) {
     trace = parsed.value("jobs-trace");
-    played.words.insert(played.words.end(), {"--jobs-trace", trace});
+    played.argv.insert(played.argv.end(), {"--jobs-trace", trace});
   }
   if (!trace.empty()) played.plan.jobs = simulate::read_trace(read_text(trace, "the trace"), trace);
   return played;
 }
 
 std::string replay_command_of(const Played& played, uint64_t seed) {
-  return fmt::format("rubato simulate {} --seed {}", shell_join(played.words), seed);
+  return fmt::format("rubato simulate {} --seed {}", shell_join(played.argv), seed);
 }
 
 void write_outputs(const ParsedCommand& parsed, const Outcome& outcome, const simulate::PageExtras& extras,
@@ -253,8 +253,8 @@ int what_if(const ParsedCommand& parsed, const Shell& shell) {
   }
   int code = 0;
   for (const auto& [name, outcome] : columns) {
-    for (const std::string& words : outcome.broken) {
-      shell.err(fmt::format("{}: an invariant is broken: {}\n", name, words));
+    for (const std::string& argv : outcome.broken) {
+      shell.err(fmt::format("{}: an invariant is broken: {}\n", name, argv));
       code = 1;
     }
   }

@@ -2,14 +2,15 @@
 
 #include <fmt/format.h>
 
-#include "cli/document.h"
-#include "cli/lines.h"
-#include "cli/render_cluster.h"
-#include "cli/render_events.h"
+#include "cli/kubernetes_command.h"
 #include "cli/scale_commands.h"
-#include "cli/session.h"
-#include "cli/times.h"
-#include "cli/values.h"
+#include "client/lines.h"
+#include "client/session.h"
+#include "terminal/document.h"
+#include "terminal/render_cluster.h"
+#include "terminal/render_events.h"
+#include "terminal/times.h"
+#include "terminal/values.h"
 
 namespace rubato::cli {
 namespace {
@@ -23,7 +24,7 @@ int64_t print_event(const json& event, bool as_json, const Shell& shell) {
   if (as_json) {
     shell.out(event.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
   } else {
-    shell.out(event_line(read_document<api::Event>(event), look_of(shell)));
+    shell.out(event_line(read_document<api::Event>(event), style_of(shell)));
   }
   return int_in(event, "offset");
 }
@@ -65,7 +66,7 @@ WallTime time_of(const api::Status& status, WallTime fallback) {
 int status_command(const ParsedCommand& parsed, const Shell& shell) {
   const Session session = open_named_session(parsed, shell);
   const json status = get(*session.api, "status");
-  shell.out(parsed.has("json") ? json_text(status) : status_text(read_document<api::Status>(status), look_of(shell)));
+  shell.out(parsed.has("json") ? json_text(status) : status_text(read_document<api::Status>(status), style_of(shell)));
   return 0;
 }
 
@@ -89,7 +90,7 @@ json ask_why(Api& api, const std::string& subject) {
     try {
       return get(api, fmt::format("{}/{}/why", kind, url_part(subject)));
     } catch (const Error& error) {
-      if (error.code != ErrorCode::kNotFound || error.message == kNoCluster) throw;
+      if (error.code != ErrorCode::kNotFound || error.cause == ErrorCause::kNoCluster) throw;
     }
   }
   throw Error(ErrorCode::kNotFound, fmt::format("no job and no node is called '{}'", subject), "",
@@ -98,10 +99,15 @@ json ask_why(Api& api, const std::string& subject) {
 
 int why_command(const ParsedCommand& parsed, const Shell& shell) {
   if (parsed.has("last")) return why_last_command(parsed, shell);
+  if (parsed.has("kubernetes")) return why_kubernetes_command(parsed, shell);
+  for (const char* flag : {"namespace", "context", "kubeconfig"}) {
+    if (parsed.has(flag))
+      throw Error(ErrorCode::kUsage, fmt::format("--{} is for jobs on Kubernetes", flag), "", "add --kubernetes");
+  }
   const std::string subject = require_word(parsed, 0, "the job or node", "rubato why JOB|NODE");
   const Session session = open_reading_session(parsed, shell);
   const json why = ask_why(*session.api, subject);
-  shell.out(parsed.has("json") ? json_text(why) : why_text(read_document<api::Why>(why), look_of(shell)));
+  shell.out(parsed.has("json") ? json_text(why) : why_text(read_document<api::Why>(why), style_of(shell)));
   return 0;
 }
 
@@ -121,7 +127,7 @@ int replay_command(const ParsedCommand& parsed, const Shell& shell) {
   const Session session = open_reading_session(parsed, shell);
   const json reply = get(*session.api, target);
   const auto status = read_document<api::Status>(reply);
-  Look look = look_of(shell);
+  Style look = style_of(shell);
   look.now = time.value_or(time_of(status, look.now));
   shell.out(parsed.has("json") ? json_text(reply) : status_text(status, look));
   return 0;

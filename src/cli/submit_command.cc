@@ -7,14 +7,16 @@
 
 #include "archive/package.h"
 #include "cli/commands.h"
-#include "cli/document.h"
-#include "cli/logs.h"
-#include "cli/render_jobs.h"
-#include "cli/session.h"
+#include "cli/fetched_source.h"
+#include "cli/kubernetes_command.h"
 #include "cli/submit_flags.h"
+#include "client/logs.h"
+#include "client/session.h"
 #include "core/text.h"
 #include "os/files.h"
 #include "os/machine.h"
+#include "terminal/document.h"
+#include "terminal/render_jobs.h"
 
 namespace rubato::cli {
 namespace {
@@ -234,8 +236,11 @@ void upload_package(Api& api, const Shell& shell, const std::string& file, const
   }
 }
 
-int submit_command(const ParsedCommand& parsed, const Shell& shell) {
+int submit_command(const ParsedCommand& typed, const Shell& shell) {
+  if (typed.has("manifest")) return submit_manifest_command(typed, shell);
   os::RealFiles files;
+  const FetchedSource fetched(typed, shell, files);
+  const ParsedCommand& parsed = fetched.parsed();
   SubmitPlan plan = plan_submit(parsed, real_view(parsed, shell, files));
   (void)job_spec_from_json(to_json(plan.spec));  // what the head would refuse is said before anything is sent
   const Session session = open_session(parsed, shell);

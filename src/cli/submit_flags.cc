@@ -7,16 +7,17 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "cli/values.h"
 #include "core/text.h"
+#include "daemon/training_library.h"
 #include "model/limits.h"
+#include "model/worker_sizes.h"
+#include "terminal/values.h"
 
 namespace rubato::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kSubmitWorkersMax = 100'000;
 // A folder with one of these is somebody's project: it is meant to be taken as a whole.
 constexpr std::string_view kProjectMarks[] = {".git",      ".rubatoignore",    "pyproject.toml", "setup.py",
                                               "setup.cfg", "requirements.txt", "Pipfile",        "environment.yml"};
@@ -96,8 +97,7 @@ class SubmitReader {
   // What the cluster's file says of all jobs; every flag goes before it.
   void take_defaults() {
     const JobDefaults& given = view_.defaults;
-    spec().workers_min = given.workers_min.value_or(spec().workers_min);
-    spec().workers_max = given.workers_max.value_or(std::max(spec().workers_max, spec().workers_min));
+    if (given.workers) set_workers(*given.workers);
     spec().env = given.env;
     spec().python = given.python;
     spec().priority = static_cast<int>(given.priority.value_or(spec().priority));
@@ -244,7 +244,8 @@ class SubmitReader {
       throw Error(ErrorCode::kUsage, "--workers and --max-cluster-size exclude each other", "", "write --workers 1:N");
     }
     if (most != nullptr) {
-      spec().workers_max = int_value(*most, 1, kSubmitWorkersMax);
+      spec().workers_max = int_value(*most, 1, kWorkersMax);
+      spec().workers_step = 1;
       spec().workers_min = std::min(spec().workers_min, spec().workers_max);
     }
     if (workers != nullptr) read_workers(*workers);
@@ -275,15 +276,17 @@ class SubmitReader {
   }
 
   void read_workers(const Given& given) {
-    const std::string form = "write --workers 4, or --workers 2:4 for an elastic job";
-    const auto parts = split(given.values.back(), ':');
-    const std::optional<int> low = parse_int(trim(parts.front())), high = parse_int(trim(parts.back()));
-    if (parts.size() > 2 || !low || !high) throw bad_value(given, "expected N or MIN:MAX", form);
-    if (*low < 1) throw bad_value(given, "at least one worker is needed", form);
-    if (*high < *low) throw bad_value(given, fmt::format("the maximum {} is below the minimum {}", *high, *low), form);
-    if (*high > kSubmitWorkersMax) throw bad_value(given, fmt::format("more than {} workers", kSubmitWorkersMax), form);
-    spec().workers_min = *low;
-    spec().workers_max = *high;
+    try {
+      set_workers(parse_worker_sizes(given.values.back()));
+    } catch (const Error& error) {
+      throw bad_value(given, error.message, error.hint);
+    }
+  }
+
+  void set_workers(const WorkerSizes& sizes) {
+    spec().workers_min = sizes.min;
+    spec().workers_max = sizes.max;
+    spec().workers_step = sizes.step;
   }
 
   void read_env() {
@@ -293,6 +296,8 @@ class SubmitReader {
     if (const Given* given = parsed_.find("env")) {
       for (const std::string& text : given->values) set_variable(text, given->origin);
     }
+    const Given* adaptdl = parsed_.find("adaptdl");
+    if (adaptdl && wants_our_adaptdl(*adaptdl)) spec().env[std::string(agent::kAdaptdlVariable)] = agent::kOurAdaptdl;
   }
 
   // NAME=VALUE, or NAME to copy it.
@@ -341,11 +346,13 @@ class SubmitReader {
     spec().python = parsed_.value("python", spec().python);
     if (const Given* given = parsed_.find("prewarm")) spec().prewarm = list_value(*given);
     if (const Given* given = parsed_.find("priority")) spec().priority = int_value(*given, -1000, 1000);
+    if (const Given* given = parsed_.find("weight")) spec().weight = number_value(*given);
     if (const Given* given = parsed_.find("max-restarts")) spec().max_restarts = int_value(*given, 0, 1'000'000);
     const auto duration = [&](const char* flag, Duration& out) {
       if (const Given* given = parsed_.find(flag)) out = duration_value(*given, 0s);
     };
     duration("timeout", spec().timeout);
+    duration("deadline", spec().deadline);
     duration("grace", spec().grace);
     duration("checkpoint-timeout", spec().checkpoint_timeout);
     duration("cluster-rescale-timeout", spec().rescale_timeout);

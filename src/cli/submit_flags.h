@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/flags.h"
 #include "model/cluster_file.h"
 #include "model/job_spec.h"
+#include "terminal/flags.h"
 
 namespace rubato::cli {
 

@@ -22,7 +22,7 @@ struct Disk {
   JobDefaults defaults;
 };
 
-SubmitPlan plan(const std::vector<std::string>& words, const Disk& disk = {}) {
+SubmitPlan plan(const std::vector<std::string>& arguments, const Disk& disk = {}) {
   SubmitView view;
   view.env = {{"HOME", "/h"}, {"USER", "me"}, {"TOKEN", "s3cret"}};
   view.folder = disk.folder;
@@ -36,7 +36,7 @@ SubmitPlan plan(const std::vector<std::string>& words, const Disk& disk = {}) {
     const auto found = disk.texts.find(path);
     return found == disk.texts.end() ? std::nullopt : std::optional(found->second);
   };
-  return plan_submit(parse_command(submit_table(), words, view.env), view);
+  return plan_submit(parse_command(submit_table(), arguments, view.env), view);
 }
 
 TEST(SubmitFlags, AScriptComesWithItsFolderIfThatIsSmall) {
@@ -58,8 +58,8 @@ TEST(SubmitFlags, TheOwnerIsKnownWithoutAVariable) {
   view.kind_of = [](const std::string&) { return PathKind::kMissing; };
   const auto owner = [&](const Environment& env) {
     view.env = env;
-    const std::vector<std::string> words{"--no-python", "true"};
-    return plan_submit(parse_command(submit_table(), words, env), view).spec.owner;
+    const std::vector<std::string> arguments{"--no-python", "true"};
+    return plan_submit(parse_command(submit_table(), arguments, env), view).spec.owner;
   };
   EXPECT_EQ(owner({}), "ann");
   EXPECT_EQ(owner({{"LOGNAME", "bob"}}), "bob");
@@ -129,6 +129,7 @@ TEST(SubmitFlags, SizesPerWorker) {
   EXPECT_EQ(spec.workers_min, 2);
   EXPECT_EQ(spec.workers_max, 8);
   EXPECT_EQ(describe(spec.per_worker), "0.5 CPU, 2 GPU, 4 GiB memory, 1 tpu");
+  EXPECT_EQ(plan({"--workers", "8:32:8", "train.py"}).spec.workers_step, 8);
   for (const char* bad : {"0", "4:2", "a", "1:2:3", "-1"}) {
     usage_error([&] { plan({"--workers=" + std::string(bad), "train.py"}); });
   }
@@ -140,8 +141,7 @@ TEST(SubmitFlags, SizesPerWorker) {
 
 TEST(SubmitFlags, TheClustersFileSaysWhatHoldsWithoutFlags) {
   Disk disk;
-  disk.defaults.workers_min = 2;
-  disk.defaults.workers_max = 4;
+  disk.defaults.workers = WorkerSizes{2, 4, 1};
   disk.defaults.resources.amounts.set(kGpu, 1000);
   disk.defaults.env = {{"A", "file"}, {"B", "file"}};
   disk.defaults.python = "/opt/python";
@@ -165,6 +165,17 @@ TEST(SubmitFlags, TheClustersFileSaysWhatHoldsWithoutFlags) {
   EXPECT_EQ(plan({"--max-cluster-size", "1", "train.py"}, disk).spec.workers_min, 1);
 }
 
+TEST(SubmitFlags, WeightsAndDeadlinesAreOfTheJob) {
+  Disk disk;
+  const JobSpec spec = plan({"--weight", "2.5", "--deadline", "6h", "train.py"}, disk).spec;
+  EXPECT_EQ(spec.weight, 2.5);
+  EXPECT_EQ(spec.deadline, Duration(6h));
+  EXPECT_EQ(job_spec_from_json(to_json(spec)), spec);
+  EXPECT_THROW(plan({"--weight", "0", "train.py"}, disk), Error);
+  EXPECT_THROW(plan({"--weight", "heavy", "train.py"}, disk), Error);
+  EXPECT_THROW(plan({"--deadline", "soon", "train.py"}, disk), Error);
+}
+
 TEST(SubmitFlags, VariablesAreGivenCopiedOrReadFromAFile) {
   Disk disk;
   disk.texts["/w/vars"] = "# words\nA=1\nexport B=\"two words\"\n\nTOKEN\nC=from file\n";
@@ -176,6 +187,10 @@ TEST(SubmitFlags, VariablesAreGivenCopiedOrReadFromAFile) {
             }).message.find("no such variable"),
             std::string::npos);
   // A value may be a secret: an error shows the name only.
+  EXPECT_EQ(plan({"--adaptdl=rubato", "train.py"}).spec.env.at("RUBATO_ADAPTDL"), "rubato");
+  EXPECT_FALSE(plan({"--adaptdl=auto", "train.py"}).spec.env.contains("RUBATO_ADAPTDL"));
+  const Error wrong = usage_error([] { plan({"--adaptdl=mine", "train.py"}); });
+  EXPECT_NE(wrong.message.find("auto or rubato"), std::string::npos) << wrong.message;
   const Error error = usage_error([] { plan({"--env", "1A=s3cret", "train.py"}); });
   EXPECT_EQ(error.message.find("s3cret"), std::string::npos);
 }

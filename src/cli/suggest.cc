@@ -128,10 +128,10 @@ bool has_flag(const Command& command, std::string_view word) {
 
 }  // namespace
 
-Error unknown_command(const std::vector<std::string>& words) {
-  const std::string& word = words.front();
+Error unknown_command(const std::vector<std::string>& arguments) {
+  const std::string& word = arguments.front();
   const std::vector<std::string_view> grouped = words_of(word);
-  if (!grouped.empty()) return unknown_in_group(word, grouped, words.size() > 1 ? words[1] : "");
+  if (!grouped.empty()) return unknown_in_group(word, grouped, arguments.size() > 1 ? arguments[1] : "");
   std::vector<std::string_view> names;
   for (const Command* command : all_commands()) {
     if (command->hidden) continue;

@@ -9,6 +9,6 @@
 namespace rubato::cli {
 
 // `words`: the whole command line without the program's name; no command begins it.
-Error unknown_command(const std::vector<std::string>& words);
+Error unknown_command(const std::vector<std::string>& arguments);
 
 }  // namespace rubato::cli

@@ -1,39 +1,23 @@
-// For the tests of this folder.
+// For tests that type commands: those of this folder, and of the folders that the commands live in.
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <deque>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
-#include "cli/api.h"
 #include "cli/cli.h"
+#include "client/api.h"
 #include "core/error.h"
 #include "core/timestamp.h"
+#include "terminal/testing.h"
 
 namespace rubato::cli {
-
-// A path of this process's own: tests run side by side.
-inline std::string scratch(const std::string& name) {
-  return ::testing::TempDir() + "/" + name + "." + std::to_string(::getpid());
-}
-
-// Runs the function, which must throw a usage Error, and returns that.
-template <class Function>
-Error usage_error(Function&& function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code, ErrorCode::kUsage) << error.message;
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return Error(ErrorCode::kFailed, "nothing was thrown");
-}
 
 // A head that was told what to answer. Outlives the Api that a command opens to it.
 struct CannedHead {
@@ -98,6 +82,25 @@ struct Typed {
 };
 
 // Types a command against the head, in a home with one open cluster called "local".
-Typed type_at(CannedHead& head, const std::vector<std::string>& args, const std::function<void(Shell&)>& change = {});
+inline Typed type_at(CannedHead& head, const std::vector<std::string>& args,
+                     const std::function<void(Shell&)>& change = {}) {
+  const std::string home = scratch("rubato_commands_test");
+  std::filesystem::create_directories(home + "/rubato/clusters/local/head");
+  std::ofstream(home + "/rubato/clusters/local/head/head.json") << "{}";
+  Typed typed;
+  Shell shell{.env = {{"XDG_STATE_HOME", home}, {"USER", "me"}}};
+  shell.out = [&](std::string_view text) { typed.out += text; };
+  shell.err = [&](std::string_view text) { typed.err += text; };
+  shell.now = [] { return *parse_time("2026-11-15T04:00:00Z"); };
+  shell.random_token = [] { return std::string("token-1"); };
+  shell.open_api = [&](const ClusterPlace& place) {
+    EXPECT_EQ(place.name, "local");
+    return std::make_unique<CannedApi>(head);
+  };
+  if (change) change(shell);
+  typed.code = run_cli(args, shell);
+  std::filesystem::remove_all(home);
+  return typed;
+}
 
 }  // namespace rubato::cli

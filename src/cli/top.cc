@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "cli/document.h"
-#include "cli/render_cluster.h"
-#include "cli/render_events.h"
-#include "cli/render_jobs.h"
 #include "core/text.h"
+#include "terminal/document.h"
+#include "terminal/render_cluster.h"
+#include "terminal/render_events.h"
+#include "terminal/render_jobs.h"
 
 namespace rubato::cli {
 namespace {
@@ -204,7 +204,7 @@ std::vector<Document> documents(const json& rows) {
   return out;
 }
 
-std::vector<std::string> table_lines(const TopState& state, const json& rows, const Look& look) {
+std::vector<std::string> table_lines(const TopState& state, const json& rows, const Style& look) {
   if (state.list == TopList::kJobs) return jobs_table(documents<api::JobSummary>(rows), look).lines(look);
   if (state.list == TopList::kNodes) return nodes_table(documents<api::Node>(rows), look).lines(look);
   std::vector<std::string> out{
@@ -217,15 +217,15 @@ std::vector<std::string> table_lines(const TopState& state, const json& rows, co
   return out;
 }
 
-std::string tabs(const TopState& state, const TopData& data, const Look& look) {
+std::string tabs(const TopState& state, const TopData& data, const Style& look) {
   std::string out;
   const auto tab = [&](TopList list, std::string_view name) {
     // Events are asked for only while they are looked at.
-    const std::string words = list == TopList::kEvents ? fmt::format(" {} ", name)
+    const std::string sentence = list == TopList::kEvents ? fmt::format(" {} ", name)
                                                        : fmt::format(" {} {} ", name, all_rows(list, data).size());
-    out += list == state.list && look.colour ? fmt::format("\x1b[7m{}\x1b[0m", words)
-           : list == state.list              ? fmt::format("[{}]", trim(words))
-                                             : words;
+    out += list == state.list && look.colour ? fmt::format("\x1b[7m{}\x1b[0m", sentence)
+           : list == state.list              ? fmt::format("[{}]", trim(sentence))
+                                             : sentence;
     out += " ";
   };
   // A screen that is too narrow for all of them has no room for any.
@@ -240,7 +240,7 @@ std::string tabs(const TopState& state, const TopData& data, const Look& look) {
   return out;
 }
 
-std::string bottom(const TopState& state, const TopData& data, const Look& look) {
+std::string bottom(const TopState& state, const TopData& data, const Style& look) {
   switch (state.mode) {
     case Mode::kCommand:
       return ":" + clean(state.typed) + "_";
@@ -268,7 +268,7 @@ std::string frame(std::vector<std::string> lines, const std::string& foot, size_
   return join(lines, "\n");
 }
 
-std::string draw_text(const TopState& state, const TopData& data, const Look& look, size_t rows) {
+std::string draw_text(const TopState& state, const TopData& data, const Style& look, size_t rows) {
   std::vector<std::string> lines{paint(fit(state.title, look.width), Hue::kBold, look.colour)};
   for (size_t i = state.scroll; i < state.lines.size() && lines.size() + 1 < rows; ++i) {
     lines.push_back(fit(state.lines[i], look.width));
@@ -313,7 +313,7 @@ void show_text(TopState& state, const TopRequest& source, std::string title, con
   state.scroll = std::min(state.scroll, last());
 }
 
-std::string draw_top(const TopState& state, const TopData& data, const Look& look, size_t rows) {
+std::string draw_top(const TopState& state, const TopData& data, const Style& look, size_t rows) {
   if (state.mode == Mode::kText) return draw_text(state, data, look, rows);
   std::vector<std::string> lines;
   const std::string heading = status_heading(read_document<api::Status>(data.status), {.now = look.now});

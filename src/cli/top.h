@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/layout.h"
+#include "terminal/layout.h"
 
 namespace rubato::cli {
 
@@ -59,6 +59,6 @@ void show_text(TopState& state, const TopRequest& source, std::string title, con
                bool again);
 
 // Lines with '\n' between, exactly as many as the screen has.
-std::string draw_top(const TopState& state, const TopData& data, const Look& look, size_t rows);
+std::string draw_top(const TopState& state, const TopData& data, const Style& look, size_t rows);
 
 }  // namespace rubato::cli

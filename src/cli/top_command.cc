@@ -3,15 +3,15 @@
 
 #include <fmt/format.h>
 
-#include "cli/document.h"
-#include "cli/logs.h"
-#include "cli/render_cluster.h"
-#include "cli/render_events.h"
-#include "cli/render_jobs.h"
-#include "cli/session.h"
 #include "cli/status_commands.h"
 #include "cli/top.h"
+#include "client/logs.h"
+#include "client/session.h"
 #include "os/terminal.h"
+#include "terminal/document.h"
+#include "terminal/render_cluster.h"
+#include "terminal/render_events.h"
+#include "terminal/render_jobs.h"
 
 namespace rubato::cli {
 namespace {
@@ -39,7 +39,7 @@ class TopScreen {
         due = shell_.now() + std::chrono::duration_cast<std::chrono::microseconds>(kRefresh);
       }
       const os::Terminal::Size size = terminal.size();
-      const Look look{.colour = shell_.colour, .width = size.columns, .now = shell_.now()};
+      const Style look{.colour = shell_.colour, .width = size.columns, .now = shell_.now()};
       terminal.draw(draw_top(state_, data_, look, size.rows));
       const auto key = terminal.key(std::max<Duration>(due - shell_.now(), 1ms));
       if (!key) continue;
@@ -83,7 +83,7 @@ class TopScreen {
   void answer(const TopRequest& request, size_t rows, bool again) {
     using Kind = TopRequest::Kind;
     if (request.kind == Kind::kNone || request.kind == Kind::kQuit || request.kind == Kind::kRefresh) return;
-    const Look look{.now = shell_.now()};
+    const Style look{.now = shell_.now()};
     const std::string path = (request.is_job ? "jobs/" : "nodes/") + url_part(request.id);
     try {
       if (request.kind == Kind::kStop) {

@@ -1,16 +1,17 @@
 // `rubato get-head-ip`, `get-worker-ips`, `monitor` and `clusters`: what and where clusters are.
+#include "cli/where_commands.h"
+
 #include <fmt/format.h>
 
 #include "api/cluster_documents.h"
-#include "cli/cluster_target.h"
-#include "cli/cluster_tools.h"
-#include "cli/document.h"
-#include "cli/machine_commands.h"
-#include "cli/remote.h"
-#include "cli/session.h"
 #include "cli/status_commands.h"
+#include "client/cluster_target.h"
+#include "client/remote.h"
+#include "client/session.h"
 #include "core/text.h"
+#include "deploy/cluster_tools.h"
 #include "os/files.h"
+#include "terminal/document.h"
 
 namespace rubato::cli {
 namespace {
@@ -18,8 +19,8 @@ namespace {
 using nlohmann::json;
 
 ClusterTarget target_for(const ParsedCommand& parsed, const Shell& shell) {
-  std::vector<std::string> words = parsed.positionals;
-  return find_cluster(parsed, shell, take_cluster_word(parsed, words));
+  std::vector<std::string> arguments = parsed.positionals;
+  return find_cluster(parsed, shell, take_cluster_word(parsed, arguments));
 }
 
 // What of a cluster is known without a long wait.
@@ -65,7 +66,7 @@ Glance glance(const ClusterFound& found, const Shell& shell) {
     out.jobs = status.totals.running + static_cast<int64_t>(status.totals.queued);
     out.state = "up";
   } catch (const Error& error) {
-    out.state = remote && error.message.find("not running") == std::string::npos ? "unreachable" : "head is dead";
+    out.state = remote && error.cause != ErrorCause::kDeadHead ? "unreachable" : "head is dead";
   }
   return out;
 }
@@ -127,7 +128,7 @@ int clusters_command(const ParsedCommand& parsed, const Shell& shell) {
   } else if (table.empty()) {
     shell.err(fmt::format("no cluster is known here; {}\n", kStartOne));
   } else {
-    shell.out(table.text(look_of(shell)));
+    shell.out(table.text(style_of(shell)));
   }
   return 0;
 }

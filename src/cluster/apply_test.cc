@@ -46,9 +46,9 @@ TEST(Apply, WorkersDieWithTheirNode) {
   history.place(job, {{"small-1", 2}});
   history.add(NodeLost{n(2), "silent"});
   EXPECT_TRUE(history.job(job).leaving.empty());
-  EXPECT_FALSE(history.job(job).lost_since_failure) << "it had left that node";
+  EXPECT_FALSE(history.job(job).restarts.lost) << "it had left that node";
   history.add(NodeLost{n(1), "silent"});
-  EXPECT_TRUE(history.job(job).lost_since_failure);
+  EXPECT_TRUE(history.job(job).restarts.lost);
 }
 
 TEST(Apply, AReplacedAgentIsALossOfItsWorkers) {
@@ -57,7 +57,7 @@ TEST(Apply, AReplacedAgentIsALossOfItsWorkers) {
   history.place(job, {{"small-1", 1}});
   history.add(History::joined(n(1), "other", cpus(8)));
   EXPECT_TRUE(history.job(job).leaving.empty());
-  EXPECT_TRUE(history.job(job).lost_since_failure);
+  EXPECT_TRUE(history.job(job).restarts.lost);
   EXPECT_EQ(used_on(history.state, n(1)), Resources());
 }
 
@@ -103,7 +103,7 @@ TEST(Apply, RemembersHowLongARoundLasted) {
   const JobId job = history.running(job_of(1, 1), {{"small-1", 1}});
   history.pass(30s);
   history.add(JobHeld{job, {}});
-  EXPECT_EQ(history.job(job).last_uptime, 30s);
+  EXPECT_EQ(history.job(job).restarts.uptime, 30s);
   EXPECT_EQ(history.job(job).queued_since, history.now);
   EXPECT_TRUE(history.state.queued.contains(job) && history.state.active.contains(job));
   history.add(SeatVacated{job, n(1)});
@@ -114,11 +114,11 @@ TEST(Apply, FailuresOfOtherRoundsDoNotCount) {
   History history = with_nodes(2);
   const JobId job = history.running(job_of(1, 2), {{"small-1", 1}, {"small-2", 1}});
   history.add(SeatFailed{job, 0, n(1), {}});
-  EXPECT_FALSE(history.job(job).failure_pending);
+  EXPECT_FALSE(history.job(job).restarts.failure_pending);
   history.fail(job, "small-1");
   history.place(job, {{"small-1", 1}, {"small-2", 1}});
   history.add(SeatFailed{job, 1, n(2), {elastic::Failure{}}});
-  EXPECT_EQ(history.job(job).failures.size(), 2u) << "the other seat of the failed round";
+  EXPECT_EQ(history.job(job).restarts.failures.size(), 2u) << "the other seat of the failed round";
   history.add(SeatDone{job, 1, n(1)});
   EXPECT_TRUE(history.job(job).done.empty());
 }

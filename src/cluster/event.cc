@@ -7,6 +7,7 @@
 #include "cluster/event_fields.h"
 #include "core/hash.h"
 #include "core/text.h"
+#include "core/timestamp.h"
 
 namespace rubato::cluster {
 
@@ -20,7 +21,7 @@ constexpr std::array<std::string_view, std::variant_size_v<Event>> kTypeNames = 
     "node-refreshed", "stray-found",        "resources-requested", "scale-held",    "job-submitted",
     "job-held",       "job-placed",         "restart-charged",     "job-started",   "seat-failed",
     "seat-done",      "seat-vacated",       "checkpoint-missed",   "output-kept",   "output-missing",
-    "job-stopping",   "job-ended",          "job-profiled",        "job-sized"};
+    "job-stopping",   "job-ended",          "job-profiled",        "job-sized",     "node-kept"};
 
 template <size_t I = 0>
 Event event_of_type(std::string_view type) {
@@ -78,7 +79,11 @@ struct Describer {
     return fmt::format("node {} {}{}", e.node.value, e.silent ? "is silent and given up" : "lost", because(e.reason));
   }
   std::string operator()(const NodeDraining& e) const {
-    return fmt::format("node {} drains{}", e.node.value, because(e.reason));
+    const std::string by = e.deadline == WallTime{} ? "" : fmt::format(" by {}", format_time(e.deadline));
+    return fmt::format("node {} drains{}{}", e.node.value, by, because(e.reason));
+  }
+  std::string operator()(const NodeKept& e) const {
+    return fmt::format("node {} does not drain any more{}", e.node.value, because(e.reason));
   }
   std::string operator()(const NodeRemoving& e) const {
     return fmt::format("node {} is removed{}", e.node.value, because(e.reason));
@@ -124,8 +129,8 @@ struct Describer {
                        because(e.reasons.against.empty() ? "" : e.reasons.against.front().text));
   }
   std::string operator()(const JobPlaced& e) const {
-    return fmt::format("job {} gathers generation {} with {}{}", e.job.value, e.generation, on_nodes(e.seats),
-                       because(e.cause));
+    return fmt::format("job {} gathers generation {} with {}{}{}", e.job.value, e.generation, on_nodes(e.seats),
+                       e.in_place ? ", in place" : "", because(e.cause));
   }
   std::string operator()(const RestartCharged& e) const {
     const std::string what = e.saved ? std::string("starts again") : fmt::format("used restart {}", e.used);
@@ -133,8 +138,9 @@ struct Describer {
                        e.backoff > 0s ? fmt::format("; starts again in {}", format_duration(e.backoff)) : "");
   }
   std::string operator()(const JobStarted& e) const {
-    return fmt::format("job {} runs generation {}, master {}:{}", e.job.value, e.generation, e.master_addr,
-                       e.master_port);
+    const std::string& how = e.moved.empty() ? e.change : e.moved;
+    return fmt::format("job {} runs generation {}, master {}:{}{}", e.job.value, e.generation, e.master_addr,
+                       e.master_port, because(how));
   }
   std::string operator()(const SeatFailed& e) const {
     const elastic::Failure* first = elastic::root_cause(e.failures);
@@ -238,11 +244,13 @@ std::optional<NodeId> node_of(const Event& event) {
 }
 
 Json event_fields(const Event& event) {
-  return std::visit([](const auto& e) { return write_value(e); }, event);
+  Json json = std::visit([](const auto& e) { return write_value(e); }, event);
+  json.erase("plan");  // the workers' own business, and it has a secret of theirs
+  return json;
 }
 
 std::string encode(WallTime time, const Event& event) {
-  Json json = event_fields(event);
+  Json json = std::visit([](const auto& e) { return write_value(e); }, event);
   json["v"] = kRecordVersion;
   json["t"] = time.time_since_epoch().count();
   json["type"] = type_name(event);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/time.h"
+#include "elastic/group_plan.h"
 #include "elastic/member.h"
 #include "elastic/restart.h"
 #include "model/cluster_spec.h"
@@ -131,6 +132,12 @@ struct NodeDraining {
   std::string reason;
   bool update = false;  // to be updated when it is empty, not removed
   Reasons reasons;
+  WallTime deadline{};   // when its machine goes, or a person wants it empty; zero: nobody says
+  bool noticed = false;  // its own agent says so: it cannot be undone
+};
+struct NodeKept {  // a person has undone that it drains
+  NodeId node;
+  std::string reason;
 };
 struct NodeRemoving {
   NodeId node;
@@ -170,6 +177,8 @@ struct JobPlaced {  // decided: gather this generation on these seats
   Reasons reasons;
   // Nodes that did not answer in time: not used for this job for a while.
   std::vector<NodeId> shunned;
+  bool in_place = false;  // the workers of the last generation live on, and train until this one is ready
+  bool broken = false;    // the cause: that group failed, though nobody in it died
 };
 struct RestartCharged {  // decided: the failure of the last generation costs a restart
   JobId job;
@@ -185,6 +194,10 @@ struct JobStarted {  // decided: every seat is ready, the workers start
   Generation generation = 0;
   std::string master_addr;
   uint16_t master_port = 0;
+  std::string moved;  // how it got away from a node with a deadline: Evacuation, in words; else empty
+  std::optional<elastic::GroupPlan> plan;  // its workers may change in place; members' nodes are the seats, from 0
+  bool in_place = false;                   // it was formed of workers that live on
+  std::string change;                      // "resized 2→3 in place"; else empty
 };
 struct SeatFailed {
   JobId job;
@@ -252,7 +265,7 @@ using Event = std::variant<HeadStarted, ClusterConfigured, ShutdownRequested, Jo
                            NodeUpdating, NodeRefreshing, NodeRefreshed, StrayFound, ResourcesRequested, ScaleHeld,
                            JobSubmitted, JobHeld, JobPlaced, RestartCharged, JobStarted, SeatFailed, SeatDone,
                            SeatVacated, CheckpointMissed, OutputKept, OutputMissing, JobStopping, JobEnded,
-                           JobProfiled, JobSized>;
+                           JobProfiled, JobSized, NodeKept>;
 
 struct Record {
   uint64_t offset = 0;

@@ -79,6 +79,25 @@ void fields(Io& io, Seat& s) {
 }
 
 template <class Io>
+void fields(Io& io, elastic::PlannedWorker& w) {
+  io("id", w.id);
+  io("local_rank", w.local_rank);
+  io("node", w.node);
+}
+template <class Io>
+void fields(Io& io, elastic::MeetingPlace& p) {
+  io("host", p.host);
+  io("port", p.port);
+  io("token", p.token);
+}
+template <class Io>
+void fields(Io& io, elastic::GroupPlan& p) {
+  io("members", p.members);
+  io("departing", p.departing);
+  io("store", p.store);
+}
+
+template <class Io>
 void fields(Io& io, HeadStarted& e) {
   io("epoch", e.epoch);
   io("version", e.version);
@@ -168,6 +187,13 @@ void fields(Io& io, NodeDraining& e) {
   io("reason", e.reason);
   io("reasons", e.reasons);
   io("update", e.update);
+  io("deadline", e.deadline);
+  io("noticed", e.noticed);
+}
+template <class Io>
+void fields(Io& io, NodeKept& e) {
+  io("node", e.node);
+  io("reason", e.reason);
 }
 template <class Io>
 void fields(Io& io, NodeRemoving& e) {
@@ -212,6 +238,8 @@ void fields(Io& io, JobPlaced& e) {
   io("cause", e.cause);
   io("reasons", e.reasons);
   io("shunned", e.shunned);
+  io("in_place", e.in_place);
+  io("broken", e.broken);
 }
 template <class Io>
 void fields(Io& io, RestartCharged& e) {
@@ -229,6 +257,10 @@ void fields(Io& io, JobStarted& e) {
   io("generation", e.generation);
   io("master_addr", e.master_addr);
   io("master_port", e.master_port);
+  io("moved", e.moved);
+  io("plan", e.plan);
+  io("in_place", e.in_place);
+  io("change", e.change);
 }
 template <class Io>
 void fields(Io& io, SeatFailed& e) {

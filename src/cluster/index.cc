@@ -14,13 +14,14 @@ bool is_there(const State& state, const Seat& seat) {
   return node != state.nodes.end() && node->second.usable() && node->second.agent == seat.agent;
 }
 
-bool is_restless(const State& state, const Job& job) {
+bool is_pending(const State& state, const Job& job) {
   if (ended(job.phase)) return false;
   if (job.finished()) return true;
   if (job.spec.timeout > 0s && job.started != WallTime{}) return true;
   if (job.phase == JobPhase::kStopping || gathering(job.phase)) return true;
   if (job.phase != JobPhase::kRunning) return false;
-  if (job.failure_pending || job.done.size() == job.seats.size()) return true;
+  if (job.restarts.failure_pending || job.done.size() == job.seats.size()) return true;
+  if (job.in_place && !job.done.empty()) return true;  // who joined last has nothing to do
   return std::ranges::any_of(job.seats,
                              [&](const Seat& seat) { return !is_there(state, seat) && !job.done.contains(seat.node); });
 }
@@ -59,16 +60,16 @@ Index::NodeFacts Index::facts_of(const State& state, const Node& node) const {
   facts.lot = {node.type, node.offering.zone, node.offering.market, {}};
   facts.up = node.usable();
   facts.coming = node.phase == NodePhase::kRequested || node.phase == NodePhase::kStarting;
-  facts.there = !node.head && (facts.up || facts.coming || (node.phase == NodePhase::kDraining && node.update));
+  facts.limited = !node.head && (facts.up || facts.coming || (node.phase == NodePhase::kDraining && node.update));
   switch (node.phase) {
     case NodePhase::kStarting:
     case NodePhase::kLost:
     case NodePhase::kDraining:
-      facts.restless = true;
+      facts.pending = true;
       break;
     case NodePhase::kRequested:
     case NodePhase::kUp:
-      facts.restless = !as_wanted(state, node);
+      facts.pending = !as_wanted(state, node);
       break;
     case NodePhase::kRemoving:
       break;
@@ -84,34 +85,34 @@ Index::NodeFacts Index::facts_of(const State& state, const Node& node) const {
 void Index::add(const NodeId& id, const NodeFacts& facts) {
   TypeCount& count = types_[facts.lot.type];
   ++count.all;
-  count.there += facts.there ? 1 : 0;
-  there_ += facts.there ? 1 : 0;
+  count.limited += facts.limited ? 1 : 0;
+  limited_ += facts.limited ? 1 : 0;
   count.up += facts.up ? 1 : 0;
   count.coming += facts.coming ? 1 : 0;
-  if (facts.restless) restless_nodes_.insert(id);
+  if (facts.pending) pending_nodes_.insert(id);
   if (facts.up) ++sizes_[facts.size];
   if (!facts.room.now.empty() || !facts.room.soon.empty()) rooms_[id] = facts.room;
   if (facts.busy) {
     busy_[facts.lot].insert(id);
   } else {
-    loose_.insert(id);
+    unassigned_.insert(id);
   }
 }
 
 void Index::take(const NodeId& id, const NodeFacts& facts) {
   const auto count = types_.find(facts.lot.type);
-  count->second.there -= facts.there ? 1 : 0;
-  there_ -= facts.there ? 1 : 0;
+  count->second.limited -= facts.limited ? 1 : 0;
+  limited_ -= facts.limited ? 1 : 0;
   count->second.up -= facts.up ? 1 : 0;
   count->second.coming -= facts.coming ? 1 : 0;
   if (--count->second.all == 0) types_.erase(count);
-  restless_nodes_.erase(id);
+  pending_nodes_.erase(id);
   if (facts.up) {
     const auto size = sizes_.find(facts.size);
     if (--size->second == 0) sizes_.erase(size);
   }
   rooms_.erase(id);
-  loose_.erase(id);
+  unassigned_.erase(id);
   if (!facts.busy) return;
   const auto lot = busy_.find(facts.lot);
   lot->second.erase(id);
@@ -155,7 +156,7 @@ void Index::update_job(const State& state, const JobId& id) {
   const auto job = state.jobs.find(id);
   if (job != state.jobs.end() && !ended(job->second.phase)) {
     facts.owner = job->second.spec.owner;
-    facts.restless = is_restless(state, job->second);
+    facts.pending = is_pending(state, job->second);
     facts.elastic = job->second.spec.workers_min < job->second.spec.workers_max && !job->second.seats.empty();
     facts.use = use_of(job->second);
     facts.queued = job->second.phase == JobPhase::kQueued;
@@ -164,8 +165,8 @@ void Index::update_job(const State& state, const JobId& id) {
   }
   const auto known = job_facts_.find(id);
   const JobFacts before = known == job_facts_.end() ? JobFacts{} : known->second;
-  if (facts.restless != before.restless) {
-    facts.restless ? void(restless_jobs_.insert(id)) : void(restless_jobs_.erase(id));
+  if (facts.pending != before.pending) {
+    facts.pending ? void(pending_jobs_.insert(id)) : void(pending_jobs_.erase(id));
   }
   if (facts.elastic != before.elastic) {
     facts.elastic ? void(elastic_jobs_.insert(id)) : void(elastic_jobs_.erase(id));

@@ -49,7 +49,7 @@ class Index {
   };
   struct TypeCount {
     int all = 0;    // in whatever phase
-    int there = 0;  // what max_workers limits: up, coming, or drained to be updated; not the head's
+    int limited = 0;  // what max_workers limits: up, coming, or drained to be updated; not the head's
     int up = 0;
     int coming = 0;
     bool operator==(const TypeCount&) const = default;
@@ -62,8 +62,8 @@ class Index {
   // One that is not among these does nothing by itself, however much time passes: a node that is up or on its way and
   // as the file wants it, or that is being removed; a job that runs on all its seats, waits, or has ended, and has
   // neither a timeout nor finished.
-  const std::set<NodeId>& restless_nodes() const { return restless_nodes_; }
-  const std::set<JobId>& restless_jobs() const { return restless_jobs_; }
+  const std::set<NodeId>& pending_nodes() const { return pending_nodes_; }
+  const std::set<JobId>& pending_jobs() const { return pending_jobs_; }
   // Not ended, with MIN below MAX, and with seats.
   const std::set<JobId>& elastic_jobs() const { return elastic_jobs_; }
 
@@ -72,10 +72,10 @@ class Index {
   const std::map<NodeId, Room>& rooms() const { return rooms_; }          // usable nodes with something free
   const std::map<Resources, int>& sizes() const { return sizes_; }        // usable nodes by what they have
   const std::map<Lot, std::set<NodeId>>& busy() const { return busy_; }   // up, with work on them, not the head's
-  const std::set<NodeId>& loose() const { return loose_; }                // all other nodes
+  const std::set<NodeId>& unassigned() const { return unassigned_; }                // all other nodes
   const std::map<std::string, Use>& used_by() const { return used_by_; }  // by owner: what jobs with seats take
   TypeCount count(const std::string& type) const;
-  int there() const { return there_; }                                                                  // of all types
+  int limited() const { return limited_; }  // TypeCount::limited of all types
   const std::string& launch_hash_of(const std::string& type) const { return launch_hashes_.at(type); }  // of the file's
 
   // The state's nodes, jobs or file have changed so; called by apply() when everything else is up to date.
@@ -88,14 +88,14 @@ class Index {
  private:
   struct NodeFacts {
     Lot lot;
-    bool up = false, coming = false, there = false, restless = false, busy = false;
+    bool up = false, coming = false, limited = false, pending = false, busy = false;
     Resources size;
     Room room;
     bool operator==(const NodeFacts&) const = default;
   };
   struct JobFacts {
     std::string owner;
-    bool restless = false, elastic = false, queued = false;
+    bool pending = false, elastic = false, queued = false;
     int priority = 0;      // of a queued one
     WallTime submitted{};  // likewise
     Use use;               // of this job alone
@@ -112,17 +112,17 @@ class Index {
   std::map<JobId, JobFacts> job_facts_;
   std::map<std::string, std::string> launch_hashes_;  // by type of the file
 
-  std::set<NodeId> restless_nodes_;
-  std::set<JobId> restless_jobs_;
+  std::set<NodeId> pending_nodes_;
+  std::set<JobId> pending_jobs_;
   std::set<JobId> elastic_jobs_;
   Lines lines_;
   std::map<NodeId, Room> rooms_;
   std::map<Resources, int> sizes_;
   std::map<Lot, std::set<NodeId>> busy_;
-  std::set<NodeId> loose_;
+  std::set<NodeId> unassigned_;
   std::map<std::string, Use> used_by_;
   std::map<std::string, TypeCount> types_;
-  int there_ = 0;
+  int limited_ = 0;
 };
 
 Index index_of(const State& state);

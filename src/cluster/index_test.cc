@@ -24,17 +24,17 @@ class IndexTest : public ::testing::Test {
 
 TEST_F(IndexTest, AJobThatRunsOnAllItsSeatsIsAtRest) {
   const JobId job = history.submit(2, 2);
-  EXPECT_EQ(index().restless_jobs(), std::set<JobId>{}) << "it waits";
+  EXPECT_EQ(index().pending_jobs(), std::set<JobId>{}) << "it waits";
   history.place(job, {{"n-1", 1}, {"n-2", 1}});
-  EXPECT_EQ(index().restless_jobs(), std::set{job}) << "its round gathers";
+  EXPECT_EQ(index().pending_jobs(), std::set{job}) << "its round gathers";
   history.start(job);
-  EXPECT_EQ(index().restless_jobs(), std::set<JobId>{});
+  EXPECT_EQ(index().pending_jobs(), std::set<JobId>{});
   history.add(SeatDone{job, 1, n(1)});
-  EXPECT_EQ(index().restless_jobs(), std::set<JobId>{});
+  EXPECT_EQ(index().pending_jobs(), std::set<JobId>{});
   history.add(NodeLost{n(1), "gone"});
-  EXPECT_EQ(index().restless_jobs(), std::set<JobId>{}) << "what was done there is done";
+  EXPECT_EQ(index().pending_jobs(), std::set<JobId>{}) << "what was done there is done";
   history.add(NodeLost{n(2), "gone"});
-  EXPECT_EQ(index().restless_jobs(), std::set{job});
+  EXPECT_EQ(index().pending_jobs(), std::set{job});
 }
 
 TEST_F(IndexTest, AFailureATimeoutAndTheLastSeatThatIsDoneDisturbIt) {
@@ -43,26 +43,26 @@ TEST_F(IndexTest, AFailureATimeoutAndTheLastSeatThatIsDoneDisturbIt) {
   JobSpec spec = job_of(1, 1);
   spec.timeout = 1h;
   const JobId timed = history.running(spec, {{"n-1", 1}});
-  EXPECT_EQ(index().restless_jobs(), std::set{timed});
+  EXPECT_EQ(index().pending_jobs(), std::set{timed});
   history.fail(failed, "n-1");
   history.add(SeatDone{done, 1, n(1)});
-  EXPECT_EQ(index().restless_jobs(), (std::set{failed, done, timed}));
+  EXPECT_EQ(index().pending_jobs(), (std::set{failed, done, timed}));
   for (const JobId& job : {failed, done, timed}) history.add(JobEnded{job, JobResult::kStopped, ""});
-  EXPECT_EQ(index().restless_jobs(), std::set<JobId>{});
+  EXPECT_EQ(index().pending_jobs(), std::set<JobId>{});
 }
 
-TEST_F(IndexTest, ANodeIsRestlessUntilItIsAsTheFileWantsIt) {
-  EXPECT_EQ(index().restless_nodes(), std::set<NodeId>{});
+TEST_F(IndexTest, ANodeIsPendingUntilItIsAsTheFileWantsIt) {
+  EXPECT_EQ(index().pending_nodes(), std::set<NodeId>{});
   history.add(NodeDraining{n(1), "asked"});
   history.add(NodeLost{n(2), "gone"});
-  EXPECT_EQ(index().restless_nodes(), (std::set{n(1), n(2)}));
+  EXPECT_EQ(index().pending_nodes(), (std::set{n(1), n(2)}));
   history.add(NodeRemoving{n(1), "empty"});
   history.add(NodeRemoving{n(2), "gone"});
-  EXPECT_EQ(index().restless_nodes(), std::set<NodeId>{}) << "whoever removes them says when they are gone";
+  EXPECT_EQ(index().pending_nodes(), std::set<NodeId>{}) << "whoever removes them says when they are gone";
   history.configure({node_type("n", cpus(5), 0, 10)});
-  EXPECT_EQ(index().restless_nodes(), std::set{n(3)}) << "it has the wrong size";
+  EXPECT_EQ(index().pending_nodes(), std::set{n(3)}) << "it has the wrong size";
   EXPECT_EQ(index().count("n").all, 3);
-  EXPECT_EQ(index().count("n").there, 1);
+  EXPECT_EQ(index().count("n").limited, 1);
   history.add(NodeGone{n(1)});
   EXPECT_EQ(index().count("n").all, 2);
 }
@@ -73,7 +73,7 @@ TEST_F(IndexTest, NodesAreKnownByTheirRoom) {
   EXPECT_EQ(index().rooms().at(n(2)).now, cpus(3));
   const Lot full{"n", "", Market::kOnDemand, {}}, nearly_free{"n", "", Market::kOnDemand, cpus(3)};
   EXPECT_EQ(index().busy(), (std::map<Lot, std::set<NodeId>>{{full, {n(1)}}, {nearly_free, {n(2)}}}));
-  EXPECT_EQ(index().loose(), std::set{n(3)});
+  EXPECT_EQ(index().unassigned(), std::set{n(3)});
   EXPECT_EQ(index().sizes(), (std::map<Resources, int>{{cpus(4), 3}}));
   EXPECT_EQ(index().elastic_jobs(), std::set{job});
   EXPECT_EQ(index().used_by().at("ann").cpus, 5000u);

@@ -22,15 +22,27 @@ struct Observed {
   // Seats whose workers have all ended well, and whose last lines are on the way: the next report says that it is done.
   std::map<JobId, std::set<NodeId>> finishing;
 
+  // What nodes tell of workers that may change in place.
+  std::map<JobId, std::map<NodeId, elastic::InPlaceReport>> in_place;
+  // Seats that workers of a running round have: they have not followed its plan yet, or their group failed.
+  std::map<JobId, std::set<NodeId>> unsettled;
+  // Seats whose new workers ended before they could join those that live on: they will not be ready.
+  std::map<JobId, std::set<NodeId>> declined;
+
   // Nodes that are up as the journal says, but of which this head has not heard since it began to listen, or since it
   // stood still: they may have anything to report. Nothing is decided about them, nor about jobs that are there.
   std::set<NodeId> unheard;
   // Nodes that are up as the journal says, that nobody hears, and that are not given up yet: nothing is decided about
   // the jobs that are there, and no other is placed there.
   std::set<NodeId> silent;
+  // Nodes whose connection ended a moment ago: they come back at once, or are silent, or given up.
+  std::set<NodeId> away;
   // Nodes whose workers may live though nobody hears them: how long ago the head last answered them. They end them by
   // themselves (elastic/lease.h).
   std::map<NodeId, Duration> silence;
+  // Of the same nodes, those whose agent had told when it ends all its workers, whatever happens: in how long that is
+  // surely over.
+  std::map<NodeId, Duration> ends_in;
   // By agent that was given up: who has stopped to vouch for it.
   std::map<AgentId, std::set<AgentId>> fenced;
   // False: nobody holds a lease, for the provider ends any agent by itself, and says so.
@@ -44,6 +56,17 @@ struct Observed {
     if (jobs == problems.end()) return nullptr;
     const auto nodes = jobs->second.find(node);
     return nodes == jobs->second.end() ? nullptr : &nodes->second;
+  }
+
+  const elastic::InPlaceReport* in_place_of(const JobId& job, const NodeId& node) const {
+    const auto jobs = in_place.find(job);
+    if (jobs == in_place.end()) return nullptr;
+    const auto nodes = jobs->second.find(node);
+    return nodes == jobs->second.end() ? nullptr : &nodes->second;
+  }
+  bool has_declined(const JobId& job, const NodeId& node) const {
+    const auto jobs = declined.find(job);
+    return jobs != declined.end() && jobs->second.contains(node);
   }
 
   const Ready* of(const JobId& job, const NodeId& node, Generation generation) const {
@@ -63,9 +86,11 @@ inline bool is_unheard(const State& state, const Observed& observed, const NodeI
 
 // Whether some such node, or a silent one, has, or may have, workers of this job: what they did is not known yet.
 inline bool is_unheard(const State& state, const Observed& observed, const Job& job) {
-  if (observed.unheard.empty() && observed.silent.empty()) return false;
+  if (observed.unheard.empty() && observed.silent.empty() && observed.away.empty()) return false;
   const auto unheard = [&](const NodeId& node) {
-    return observed.silent.contains(node) || is_unheard(state, observed, node);
+    // Workers that can change in place are lost if it is decided before their agent is back.
+    const bool away = job.plan && observed.away.contains(node);
+    return away || observed.silent.contains(node) || is_unheard(state, observed, node);
   };
   for (const Seat& seat : job.seats) {
     if (unheard(seat.node)) return true;

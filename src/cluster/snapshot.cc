@@ -40,6 +40,19 @@ void fields(Io& io, Node& n) {
   io("idle_since", n.idle_since);
   io("never_was", n.never_was);
   io("silent", n.silent);
+  io("deadline", n.deadline);
+  io("noticed", n.noticed);
+}
+
+template <class Io>
+void fields(Io& io, Evacuation& e) {
+  io("node", e.node);
+  io("cause", e.cause);
+  io("at", e.at);
+  io("deadline", e.deadline);
+  io("workers", e.workers);
+  io("stopped", e.stopped);
+  io("saved", e.saved);
 }
 
 template <class Io>
@@ -57,6 +70,12 @@ void fields(Io& io, CutOff& c) {
   io("agent", c.agent);
   io("address", c.address);
   io("port", c.port);
+  io("round", c.round);
+}
+template <class Io>
+void fields(Io& io, Beside& b) {
+  io("agent", b.agent);
+  io("round", b.round);
 }
 
 template <class Io>
@@ -79,6 +98,10 @@ void fields(Io& io, Job& j) {
   io("round", j.round);
   io("round_lease_us", j.round_lease);
   io("cut_off", j.cut_off);
+  io("in_place", j.in_place);
+  io("plan", j.plan);
+  io("beside", j.beside);
+  io("breaks", j.restarts.breaks);
   io("failed", j.failed);
   io("leaving", j.leaving);
   io("holding", j.holding);
@@ -90,14 +113,14 @@ void fields(Io& io, Job& j) {
   io("outputs", j.outputs);
   io("output_here_generation", j.output_here_generation);
   io("output_here_rank", j.output_here_rank);
-  io("restarts_used", j.restarts_used);
-  io("quick_crashes", j.quick_crashes);
-  io("failure_pending", j.failure_pending);
-  io("lost_since_failure", j.lost_since_failure);
-  io("last_uptime_us", j.last_uptime);
+  io("restarts_used", j.restarts.used);
+  io("quick_crashes", j.restarts.quick_crashes);
+  io("failure_pending", j.restarts.failure_pending);
+  io("lost_since_failure", j.restarts.lost);
+  io("last_uptime_us", j.restarts.uptime);
   io("last_crash", j.last_crash);
   io("not_before", j.not_before);
-  io("failures", j.failures);
+  io("failures", j.restarts.failures);
   io("stop_failed", j.stop_failed);
   io("end_cause", j.end_cause);
   io("reason", j.reason);
@@ -109,6 +132,10 @@ void fields(Io& io, Job& j) {
   io("sized", j.sized);
   io("worthwhile", j.worthwhile);
   io("size_reason", j.size_reason);
+  io("change_in_place_s", j.change_in_place_s);
+  io("change_anew_s", j.change_anew_s);
+  io("evacuation", j.evacuation);
+  io("moved", j.moved);
 }
 
 template <class Io>
@@ -153,6 +180,7 @@ void fields(Io& io, State& s) {
   io("born", s.born);
   io("wanted_bundles", s.wanted_bundles);
   io("learned", s.learned);
+  io("devices", s.devices);
   io("shortages", s.shortages);
   io("spent", s.spent);
   io("strays", s.strays);

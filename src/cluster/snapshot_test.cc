@@ -45,7 +45,7 @@ TEST(Snapshot, RoundTripsEveryField) {
   const Job& job = back.jobs.at(JobId{"j-1"});
   EXPECT_EQ(job.seats, state.jobs.at(JobId{"j-1"}).seats);
   EXPECT_EQ(job.leaving, (std::map<NodeId, int>{{NodeId{"small-1"}, 2}}));
-  EXPECT_EQ(job.last_uptime, 5s);
+  EXPECT_EQ(job.restarts.uptime, 5s);
   EXPECT_EQ(job.spec, state.jobs.at(JobId{"j-1"}).spec);
   EXPECT_EQ(back.spec, state.spec);
   EXPECT_EQ(back.jobs_on, state.jobs_on);

@@ -53,6 +53,8 @@ struct Node {
   // Ids of what it was made by before, until it is made by the new one: what is left of them is to be ended too.
   std::vector<std::string> recipes_before;
   bool update = false;       // it drains to be updated
+  WallTime deadline{};       // it drains: by then it is to be empty; zero: nobody says
+  bool noticed = false;      // it drains because its machine goes away, as its agent says
   bool restart = false;      // its agent is to start anew
   AgentId retired;           // the agent from before an update: it may not join again
   std::string step, detail;  // how far the provider is
@@ -65,6 +67,8 @@ struct Node {
   bool silent = false;     // it was given up because it was not heard, and may live
 
   bool usable() const { return phase == NodePhase::kUp; }
+  // It will be gone soon whatever is decided: nobody counts on it, and it is no obstacle for its replacement.
+  bool departs() const { return phase == NodePhase::kDraining && !update && (noticed || deadline != WallTime{}); }
 };
 
 enum class JobPhase { kQueued, kStarting, kRunning, kRestarting, kStopping, kSucceeded, kFailed, kStopped };
@@ -95,7 +99,27 @@ struct CutOff {
   AgentId agent;
   std::string address;  // where it listened
   uint16_t port = 0;
+  Generation round = 0;  // whose witnesses its workers' lease counts; 0: the job's last round
   bool operator==(const CutOff&) const = default;
+};
+
+// A node that is not of a job's round, but may have workers of its group: they wait to join it, or leave it.
+struct Beside {
+  AgentId agent;
+  Generation round = 0;  // as CutOff's
+  bool operator==(const Beside&) const = default;
+};
+
+// A job gets away from a node that has a deadline.
+struct Evacuation {
+  NodeId node;
+  std::string cause;
+  WallTime at{};        // when the head heard of it
+  WallTime deadline{};
+  int workers = 0;      // that the job had
+  WallTime stopped{};   // its workers there had ended; zero: not yet, or they were not seen to
+  bool saved = true;    // before they were killed, or were lost with the node
+  bool operator==(const Evacuation&) const = default;
 };
 
 struct Job {
@@ -122,9 +146,15 @@ struct Job {
   std::vector<Seat> round;           // its seats: they vouch for each other (elastic/lease.h)
   Duration round_lease{};            // what they were told; zero: it was not noted
   std::map<NodeId, CutOff> cut_off;  // of these, those whose workers may still be alive: nothing starts beside them
+  // Where workers live on from one generation to the next: docs/fault-tolerance.md, "Changing in place".
+  bool in_place = false;                   // the generation that gathers, or runs, is made of workers that live on
+  std::optional<elastic::GroupPlan> plan;  // of `ran`; none: its workers cannot change in place
+  std::map<NodeId, Beside> beside;
   std::set<NodeId> unfinished;       // its nodes that have not said that all their workers ended well by themselves
   std::set<NodeId> failed;           // seats that reported a failure since the last start
   std::map<NodeId, int> leaving;     // workers of earlier seats that may still be alive
+  std::optional<Evacuation> evacuation;  // it has left a node with a deadline, and does not run yet
+  std::string moved;                 // of the last one that is over, in words
   std::set<NodeId> holding;          // nodes where older workers may have to save before the gathered round is ready
   std::map<NodeId, int> strikes;     // how often in a row it was not ready in time
   std::string master_addr;
@@ -136,14 +166,9 @@ struct Job {
   Generation output_here_generation = 0;
   int output_here_rank = 0;
 
-  int restarts_used = 0;
-  int quick_crashes = 0;
-  bool failure_pending = false;     // a worker of the last generation failed and it was not decided yet what that costs
-  bool lost_since_failure = false;  // a node went away too: that was the cause
-  Duration last_uptime = 0s;
-  std::string last_crash;                  // RestartCharged::crash, until a generation has lived longer than that
-  WallTime not_before{};                   // back-off
-  std::vector<elastic::Failure> failures;  // of the last failed generation
+  elastic::Restarts restarts;
+  std::string last_crash;  // RestartCharged::crash, until a generation has lived longer than that
+  WallTime not_before{};   // back-off
   bool stop_failed = false;
   JobEndCause end_cause = JobEndCause::kOther;
   std::string reason;  // for people: the last cause
@@ -155,6 +180,8 @@ struct Job {
   int sized = 0;       // 0: as many as there is room for
   int worthwhile = 0;  // 0: all are
   std::string size_reason;
+  // Seconds from JobPlaced to JobStarted of the last changes, newer ones count more; 0: it has not changed yet.
+  double change_in_place_s = 0, change_anew_s = 0;
 
   // All workers of the last generation ended well: nothing is left to run, whatever was decided since.
   bool finished() const { return ran != 0 && unfinished.empty(); }
@@ -200,6 +227,7 @@ struct State {
   WallTime born{};                           // when the cluster was configured first
   std::vector<Bundle> wanted_bundles;        // what people asked room for
   std::map<std::string, Resources> learned;  // by type: what the last node that joined has
+  std::map<std::string, std::string> devices;  // by type: what jobs that ran there said they computed on
   Shortages shortages;                       // what could not be had
   std::map<std::string, Spent> spent;        // by type: nodes that are gone
   uint64_t strays = 0;                       // machines that nobody knew of, so far
@@ -207,14 +235,7 @@ struct State {
   uint64_t held_at = 0;                      // its offset
   WallTime held_time{};
   uint64_t held_digest = 0;
-  // Not written: what was asked already. A plan is dear, and the same question has the same answer.
-  struct Scaled {
-    uint64_t changes = 0;         // of what the plan depends on, so far
-    uint64_t seen = UINT64_MAX;   // `changes` when the last plan was made
-    WallTime at{};                // when
-    std::optional<WallTime> due;  // until then its answer holds
-  };
-  Scaled scaled;
+  uint64_t scale_changes = 0;                // not written: of what its plan depends on, since the state was read
 
   std::map<JobId, Job> jobs;
   std::set<JobId> active;  // not queued, not ended
@@ -236,6 +257,9 @@ const NodeRecipe* find_recipe(const State& state, const std::string& id);
 // How long a round of it that is started now may train without its head; and how long its last one may.
 Duration lease_of(const State& state, const Job& job);
 Duration round_lease_of(const State& state, const Job& job);
+
+// What a change of its size costs the job, in seconds: as measured, in place where its workers can do that.
+double change_cost_s(const Job& job);
 
 // What is free on a usable node: its resources less seats and leaving workers.
 Resources free_on(const State& state, const Node& node);

@@ -24,6 +24,15 @@ enum class ErrorCode {
 };
 std::string_view to_string(ErrorCode code);
 
+// What a caller may have to tell apart beneath a code, so that nobody has to read a message for it.
+enum class ErrorCause {
+  kOther,
+  kRefused,    // that machine answers, and nobody listens there
+  kCut,        // the connection, or the socket's file, is gone
+  kNoCluster,  // no cluster of this name is up here
+  kDeadHead,   // its cluster is, and the head's process is not
+};
+
 class Error : public std::exception {
  public:
   ErrorCode code;
@@ -34,8 +43,15 @@ class Error : public std::exception {
   Error(ErrorCode code_in, std::string message_in, std::string where_in = {}, std::string hint_in = {})
       : code(code_in), message(std::move(message_in)), where(std::move(where_in)), hint(std::move(hint_in)) {}
 
+  ErrorCause cause = ErrorCause::kOther;
+
   const char* what() const noexcept override { return message.c_str(); }
 };
+
+inline Error because(ErrorCause cause, Error error) {
+  error.cause = cause;
+  return error;
+}
 
 // "error: MESSAGE\n  at  WHERE\n  fix HINT\n"; empty parts are left out.
 std::string render(const Error& error);

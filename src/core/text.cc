@@ -64,9 +64,9 @@ std::string shell_quote(std::string_view text) {
   return out + "'";
 }
 
-std::string shell_join(const std::vector<std::string>& words) {
+std::string shell_join(const std::vector<std::string>& arguments) {
   std::vector<std::string> quoted;
-  for (const std::string& word : words) quoted.push_back(shell_quote(word));
+  for (const std::string& word : arguments) quoted.push_back(shell_quote(word));
   return join(quoted, " ");
 }
 

@@ -44,7 +44,7 @@ std::string to_lower(std::string_view text);
 std::string shell_quote(std::string_view text);
 
 // The words quoted and joined with spaces.
-std::string shell_join(const std::vector<std::string>& words);
+std::string shell_join(const std::vector<std::string>& arguments);
 
 // The fewest insertions, deletions, changes and swaps of neighbours that make one of the other (bytes).
 size_t edit_distance(std::string_view a, std::string_view b);

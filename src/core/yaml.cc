@@ -71,6 +71,18 @@ bool is_zero_padded(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return '0' <= c && c <= '9'; });
 }
 
+// "1_000" and "3.0" are whole numbers to PyYAML and to JSON schemas, and so to those whose files we read.
+std::string without_spelling(const std::string& text) {
+  const size_t sign = text.find_first_of("+-") == 0 ? 1 : 0;
+  const size_t end = std::min(text.find_first_not_of("0123456789_", sign), text.size());
+  const bool no_fraction = text.substr(end, 2) == ".0" && text.find_first_not_of('0', end + 1) == std::string::npos;
+  const bool whole = end == text.size() || no_fraction;
+  if (!whole || end == sign || text[sign] == '_') return text;
+  std::string out = text.substr(0, end);
+  std::erase(out, '_');
+  return out;
+}
+
 // The spellings of YAML 1.1 that PyYAML reads.
 std::optional<bool> read_bool(std::string_view text) {
   for (const std::string_view word : {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"}) {
@@ -113,7 +125,7 @@ std::string Yaml::as_string() const {
 }
 
 int64_t Yaml::as_int(int64_t least, int64_t most) const {
-  const std::string& text = plain_text("a whole number");
+  const std::string text = without_spelling(plain_text("a whole number"));
   if (is_zero_padded(text)) {
     // YAML 1.1 reads it as octal, YAML 1.2 as decimal.
     fail(fmt::format("the number {} is ambiguous", shown_in_error(text)),

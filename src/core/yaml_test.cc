@@ -88,8 +88,16 @@ RC_GTEST_PROP(Yaml, EveryWholeNumberComesBack, (int64_t number)) {
   RC_ASSERT(Yaml::parse(std::to_string(number), "f").as_int() == number);
 }
 
+TEST(Yaml, ReadsWholeNumbersAsPyYamlAndJsonSchemasDo) {
+  EXPECT_EQ(parse("3.0").as_int(), 3);
+  EXPECT_EQ(parse("-3.000").as_int(), -3);
+  EXPECT_EQ(parse("1_000_000").as_int(), 1'000'000);
+  EXPECT_EQ(parse("0.0").as_int(), 0);
+}
+
 TEST(Yaml, RefusesWhatIsNoWholeNumber) {
-  for (const char* text : {"1.5", "a", "1 2", "--1", "+-1", "0x", "0x-1", "-", "", "[1]", "{}", "9223372036854775808",
+  for (const char* text : {"1.5", "3.", ".0", "3.0.0", "_1", "-_1", "_", "3.01", "1_000.5", "1e3", "a",
+                           "1 2", "--1", "+-1", "0x", "0x-1", "-", "", "[1]", "{}", "9223372036854775808",
                            "99999999999999999999999", "-9223372036854775809"}) {
     EXPECT_THROW(parse(text).as_int(), Error) << text;
   }

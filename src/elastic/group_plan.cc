@@ -2,9 +2,20 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 
 namespace rubato::elastic {
+
+bool GroupPlan::has(const std::string& id) const {
+  return std::ranges::find(members, id, &PlannedWorker::id) != members.end();
+}
+
+bool GroupPlan::lets_go(const std::string& id) const { return std::ranges::find(departing, id) != departing.end(); }
+
+std::map<std::string, int> GroupPlan::ranks() const {
+  std::map<std::string, int> ranks;
+  for (size_t rank = 0; rank < members.size(); ++rank) ranks[members[rank].id] = static_cast<int>(rank);
+  return ranks;
+}
 
 bool has_veteran(const std::vector<WorkerSlot>& slots) {
   return std::ranges::any_of(slots, [](const WorkerSlot& slot) { return slot.stage == WorkerStage::kVeteran; });

@@ -6,8 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
+
+#include "model/ids.h"
 
 namespace rubato::elastic {
 
@@ -41,6 +44,16 @@ struct AgentWorkers {
   bool operator==(const AgentWorkers&) const = default;
 };
 
+// The same for a job of a cluster, at any time.
+struct InPlaceReport {
+  AgentWorkers workers;
+  Generation planned = 0;  // the newest plan that its workers have; 0: none
+  int living = 0;          // processes
+  bool settled = false;    // all members of that plan here train by it
+  std::string broken;      // why that group failed, as one of them says; empty: it did not
+  bool operator==(const InPlaceReport&) const = default;
+};
+
 struct PlannedWorker {
   std::string id;
   int local_rank = 0;
@@ -52,6 +65,10 @@ struct GroupPlan {
   std::vector<PlannedWorker> members;  // by rank
   std::vector<std::string> departing;  // of the last plan: they leave in peace. Who is in neither list is lost
   MeetingPlace store;
+
+  bool has(const std::string& id) const;
+  bool lets_go(const std::string& id) const;  // it is departing
+  std::map<std::string, int> ranks() const;   // by worker
   bool operator==(const GroupPlan&) const = default;
 };
 

@@ -21,6 +21,9 @@ struct MemberInfo {
   int nproc = 1;
   std::string role = "default";
   std::optional<int> node_rank;  // static groups: also its identity
+  // Whoever starts the agents promises that only one at a time has this name (a pod's): who comes with it proves that
+  // the one before is dead. Empty: nobody promises anything.
+  std::string identity;
 };
 
 // The limits of a group. The host's apply to all; they travel with the view, so that a successor keeps them.
@@ -33,6 +36,7 @@ struct Terms {
   Duration heartbeat = 3s;          // an agent that is silent for so long is lost
   Duration first_round_after = 0s;  // a new host first makes sure that no older one is left
   int spares = 0;                   // agents beyond max_nodes whose workers are started, and wait
+  int step = 1;                     // a round has a multiple of so many agents; both bounds are such
   bool needs_quorum = true;         // false when an outside authority (etcd) decides who may host
   bool operator==(const Terms&) const = default;
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "elastic/checkpoints_json.h"
+#include "elastic/job_order_json.h"
 #include "elastic/wire_json.h"
 
 namespace rubato::elastic {
@@ -11,42 +13,7 @@ using namespace wire;
 
 namespace {
 
-constexpr size_t kNameMax = 256;  // of ids, versions and roles
-constexpr size_t kReportFailuresMax = kErrandWorkersMax;
 constexpr size_t kLogTextOnWireMax = 3 * kLogTextMax;  // a byte that is not UTF-8 travels as U+FFFD, three bytes
-
-std::string short_text(const json& object, const char* key) {
-  auto text = object.at(key).get<std::string>();
-  if (text.size() > kNameMax) not_ours(fmt::format("'{}' has {} bytes, more than {}", key, text.size(), kNameMax));
-  return text;
-}
-
-// An id becomes the name of a folder: nothing in it may lead elsewhere.
-std::string id_text(const json& object, const char* key) {
-  std::string text = short_text(object, key);
-  const auto harmless = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-           c == '.';
-  };
-  if (text.empty() || text.front() == '.' || !std::ranges::all_of(text, harmless)) {
-    not_ours(fmt::format("'{}' is no id", key));
-  }
-  return text;
-}
-
-std::string hash_text(const json& object, const char* key) {
-  auto text = object.at(key).get<std::string>();
-  const auto digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
-  if (text.size() != 64 || !std::ranges::all_of(text, digit)) not_ours(fmt::format("'{}' is no sha256", key));
-  return text;
-}
-
-// Never negative: all durations of this protocol are spans to wait.
-Duration span(const json& object, const char* key) {
-  const Duration duration = from_micros(number<int64_t>(object, key));
-  if (duration < 0s) not_ours(fmt::format("'{}' is negative", key));
-  return duration;
-}
 
 void check_protocol(const json& j, std::string_view who) {
   const int protocol = number<int>(j, "protocol");
@@ -55,154 +22,25 @@ void check_protocol(const json& j, std::string_view who) {
               "", "use the same version of rubato on all machines: `rubato up` again replaces older agents");
 }
 
-json agents_json(const std::vector<AgentId>& agents) {
+json copies_json(const std::vector<CheckpointCopy>& copies) {
   json list = json::array();
-  for (const AgentId& agent : agents) list.push_back(agent.value);
+  for (const CheckpointCopy& copy : copies) list.push_back({{"job", copy.job.value}, {"item", to_json(copy.item)}});
   return list;
 }
 
-std::vector<AgentId> read_agents(const json& j, const char* key) {
-  std::vector<AgentId> agents;
-  if (!j.contains(key)) return agents;  // of an older version
-  for (const json& entry : list_at(j, key, kFenceMax)) {
-    agents.push_back(AgentId{entry.get<std::string>()});
-    if (agents.back().value.size() > kNameMax) not_ours("the id of an agent is too long");
+std::vector<CheckpointCopy> read_copies(const json& j) {
+  std::vector<CheckpointCopy> copies;
+  if (!j.contains("copies")) return copies;
+  for (const json& entry : list_at(j, "copies", kCopiesMax)) {
+    copies.push_back({JobId{id_text(entry, "job")}, checkpoint_item_from_json(entry.at("item"))});
+    if (copies.back().item.hash.empty()) not_ours("a copy without a hash");
   }
-  return agents;
+  return copies;
 }
 
-json rounds_json(const std::vector<RoundId>& rounds) {
-  json list = json::array();
-  for (const RoundId& round : rounds) list.push_back({round.job.value, round.generation});
-  return list;
-}
-
-std::vector<RoundId> read_rounds(const json& j) {
-  std::vector<RoundId> rounds;
-  for (const json& entry : list_at(j, "rounds", kErrandsMax)) {
-    if (!entry.is_array() || entry.size() != 2) not_ours("a round of the wrong length");
-    RoundId round;
-    round.job.value = entry.at(0).get<std::string>();
-    round.generation = number<uint64_t>(entry, size_t{1});
-    if (round.job.value.size() > kNameMax) not_ours("the id of a job is too long");
-    rounds.push_back(std::move(round));
-  }
-  return rounds;
-}
-
-json witnesses_json(const std::vector<WitnessAddress>& witnesses) {
-  json list = json::array();
-  for (const WitnessAddress& one : witnesses) list.push_back({one.agent.value, one.address, one.port});
-  return list;
-}
-
-std::vector<WitnessAddress> read_witnesses(const json& j) {
-  std::vector<WitnessAddress> witnesses;
-  for (const json& entry : list_at(j, "witnesses", kWitnessesMax)) {
-    if (!entry.is_array() || entry.size() != 3) not_ours("a witness of the wrong length");
-    WitnessAddress one;
-    one.agent.value = entry.at(0).get<std::string>();
-    one.address = entry.at(1).get<std::string>();
-    one.port = number<uint16_t>(entry, size_t{2});
-    if (one.agent.value.size() > kNameMax || one.address.size() > kNameMax) not_ours("a witness with a long name");
-    witnesses.push_back(std::move(one));
-  }
-  return witnesses;
-}
-
-json errand_json(const Errand& e) {
-  json j = {{"job", e.job.value},
-            {"generation", e.generation},
-            {"phase", static_cast<int>(e.phase)},
-            {"workers", e.workers},
-            {"grace_us", to_micros(e.grace)},
-            {"place", assignment_json(e.place)},
-            {"master_addr", e.master_addr},
-            {"master_port", e.master_port},
-            {"restarts_used", e.restarts_used},
-            {"output", e.output}};
-  if (!e.peers.empty()) {
-    json peers = json::array();
-    for (const PeerSeat& peer : e.peers) peers.push_back({peer.address, peer.workers});
-    j["peers"] = std::move(peers);
-  }
-  if (e.phase == Phase::kRunning) {
-    j["lease_us"] = to_micros(e.lease);
-    j["witnesses"] = witnesses_json(e.witnesses);
-  }
-  // To end a job nothing need be known of it.
-  if (e.spec != JobSpec{}) j["spec"] = to_json(e.spec);
-  return j;
-}
-
-Errand read_errand(const json& j) {
-  Errand e;
-  e.job.value = id_text(j, "job");
-  e.generation = number<uint64_t>(j, "generation");
-  e.phase = read_enum(j, "phase", Phase::kEnded);
-  e.workers = number<int>(j, "workers");
-  if (e.workers < 0 || e.workers > kErrandWorkersMax) not_ours(fmt::format("an errand of {} workers", e.workers));
-  e.grace = span(j, "grace_us");
-  e.place = read_assignment(j.at("place"));
-  e.master_addr = j.at("master_addr").get<std::string>();
-  e.master_port = number<uint16_t>(j, "master_port");
-  e.restarts_used = number<int>(j, "restarts_used");
-  e.output = j.at("output").get<std::string>();
-  if (j.contains("peers")) {
-    for (const json& entry : list_at(j, "peers", kPeersMax)) {
-      const int workers = number<int>(entry, size_t{1});
-      if (workers < 0 || workers > kErrandWorkersMax) not_ours(fmt::format("a seat of {} workers", workers));
-      e.peers.push_back({entry.at(0).get<std::string>(), workers});
-    }
-  }
-  if (j.contains("lease_us")) e.lease = span(j, "lease_us");
-  if (j.contains("witnesses")) e.witnesses = read_witnesses(j);
-  if (j.contains("spec")) {
-    e.spec = job_spec_from_json(j.at("spec"));
-  } else if (e.phase == Phase::kRunning) {
-    not_ours("workers are to run, but it is not said which");
-  }
-  return e;
-}
-
-json report_json(const ErrandReport& r, Instant now) {
-  json j = {{"job", r.job.value},
-            {"generation", r.generation},
-            {"state", static_cast<int>(r.state)},
-            {"port", r.port},
-            {"failures", failures_json(r.failures, now)},
-            {"problem", r.problem},
-            {"forced", r.forced},
-            {"succeeded", r.succeeded}};
-  if (r.fenced) j["fenced"] = true;
-  return j;
-}
-
-ErrandReport read_report(const json& j, Instant now) {
-  ErrandReport r;
-  r.job.value = id_text(j, "job");
-  r.generation = number<uint64_t>(j, "generation");
-  r.state = read_enum(j, "state", ErrandState::kGone);
-  r.port = number<uint16_t>(j, "port");
-  r.failures = read_failures(list_at(j, "failures", kReportFailuresMax), now);
-  r.problem = cut_text(j, "problem");
-  r.forced = list_at(j, "forced", kErrandWorkersMax).get<std::vector<std::string>>();
-  if (j.contains("succeeded")) r.succeeded = number<uint64_t>(j, "succeeded");  // older agents do not say it
-  if (j.contains("fenced")) r.fenced = j.at("fenced").get<bool>();
-  for (std::string& one : r.forced) one.resize(std::min(one.size(), kNameMax));
-  return r;
-}
-
-json reports_json(const std::vector<ErrandReport>& reports, Instant now) {
-  json list = json::array();
-  for (const ErrandReport& report : reports) list.push_back(report_json(report, now));
-  return list;
-}
-
-std::vector<ErrandReport> read_reports(const json& j, Instant now) {
-  std::vector<ErrandReport> reports;
-  for (const json& entry : list_at(j, "errands", kErrandsMax)) reports.push_back(read_report(entry, now));
-  return reports;
+std::optional<CheckpointItem> read_checkpoint(const json& j) {
+  if (!j.contains("checkpoint")) return std::nullopt;
+  return checkpoint_item_from_json(j.at("checkpoint"));
 }
 
 json line_json(const LogLine& l) {
@@ -258,17 +96,19 @@ struct ToAgentEncoder {
             {"rounds", rounds_json(m.rounds)}};
   }
   json operator()(const Orders& m) const {
-    json errands = json::array();
-    for (const Errand& errand : m.errands) errands.push_back(errand_json(errand));
+    json job_orders = json::array();
+    for (const JobOrder& job_order : m.job_orders) job_orders.push_back(job_order_json(job_order));
     json outputs = json::array();
     for (const OutputOrder& output : m.outputs)
       outputs.push_back({{"job", output.job.value}, {"wanted", output.wanted}});
     json j = {{"type", "orders"},
               {"revision", m.revision},
-              {"errands", std::move(errands)},
+              {"errands", std::move(job_orders)},
               {"outputs", std::move(outputs)},
               {"drain", m.drain}};
+    if (m.drain_in) j["drain_in_us"] = to_micros(*m.drain_in);
     if (!m.fence.empty()) j["fence"] = agents_json(m.fence);
+    if (!m.copies.empty()) j["copies"] = copies_json(m.copies);
     if (m.more) j["more"] = true;
     return j;
   }
@@ -305,7 +145,7 @@ struct ToHeadEncoder {
             {"started_us", m.started.time_since_epoch().count()},
             {"head_epoch", m.head_epoch},
             {"own_disk", m.own_disk},
-            {"errands", reports_json(m.errands, now)},
+            {"errands", reports_json(m.job_orders, now)},
             {"fenced", agents_json(m.fenced)}};
   }
   json operator()(const LeaseAsk& m) const {
@@ -315,7 +155,7 @@ struct ToHeadEncoder {
   }
   json operator()(const NodeBeat& m) const { return {{"type", "beat"}, {"orders", m.orders}}; }
   json operator()(const Reports& m) const {
-    return {{"type", "reports"}, {"errands", reports_json(m.errands, now)}, {"fenced", agents_json(m.fenced)}};
+    return {{"type", "reports"}, {"errands", reports_json(m.job_orders, now)}, {"fenced", agents_json(m.fenced)}};
   }
   json operator()(const LogLines& m) const {
     json lines = json::array();
@@ -326,18 +166,30 @@ struct ToHeadEncoder {
     return j;
   }
   json operator()(const PackageWanted& m) const {
-    return {{"type", "package_wanted"}, {"hash", m.hash}, {"offset", m.offset}};
+    json j = {{"type", "package_wanted"}, {"hash", m.hash}, {"offset", m.offset}};
+    if (!m.checkpoint_of.value.empty()) j["checkpoint_of"] = m.checkpoint_of.value;
+    return j;
   }
   json operator()(const Leaving& m) const {
-    return {{"type", "leaving"}, {"reason", m.reason}, {"in_us", to_micros(m.in)}};
+    json j = {{"type", "leaving"}, {"reason", m.reason}, {"in_us", to_micros(m.in)}};
+    if (m.ends) j["ends"] = true;
+    return j;
   }
   json operator()(const Delivery& m) const {
-    return {{"type", "delivery"}, {"protocol", m.protocol}, {"node", m.node.value}};
+    return {{"type", "delivery"},
+            {"protocol", m.protocol},
+            {"node", m.node.value},
+            {"purpose", static_cast<int>(m.purpose)}};
   }
-  json operator()(const OutputOffer& m) const { return {{"type", "output_offer"}, {"job", m.job.value}}; }
+  json operator()(const OutputOffer& m) const {
+    json j = {{"type", "output_offer"}, {"job", m.job.value}};
+    if (m.checkpoint) j["checkpoint"] = to_json(*m.checkpoint);
+    return j;
+  }
   json operator()(const OutputPart& m) const {
     json j = {{"type", "output_part"}, {"job", m.job.value}, {"offset", m.offset}};
     if (m.last) j.update({{"hash", m.hash}, {"files", m.files}, {"content_bytes", m.content_bytes}});
+    if (m.checkpoint) j["checkpoint"] = to_json(*m.checkpoint);
     return j;
   }
   json operator()(const OutputTrouble& m) const {
@@ -384,10 +236,12 @@ LeaseAsk read_lease_ask(const json& j) {
 Orders read_orders(const json& j) {
   Orders m;
   m.revision = number<uint64_t>(j, "revision");
-  for (const json& entry : list_at(j, "errands", kErrandsMax)) m.errands.push_back(read_errand(entry));
+  for (const json& entry : list_at(j, "errands", kJobOrdersMax)) m.job_orders.push_back(read_job_order(entry));
   m.drain = j.at("drain").get<bool>();
+  if (j.contains("drain_in_us")) m.drain_in = span(j, "drain_in_us");
   m.fence = read_agents(j, "fence");
   if (j.contains("more")) m.more = j.at("more").get<bool>();
+  m.copies = read_copies(j);
   if (!j.contains("outputs")) return m;
   for (const json& entry : list_at(j, "outputs", kOutputsMax)) {
     m.outputs.push_back(OutputOrder{JobId{id_text(entry, "job")}, entry.at("wanted").get<bool>()});
@@ -424,6 +278,7 @@ OutputPart read_output_part(const json& j, std::string_view bytes) {
   }
   if (bytes.size() > kOutputPartMax) not_ours(fmt::format("a part of {} bytes", bytes.size()));
   m.bytes = bytes;
+  m.checkpoint = read_checkpoint(j);
   return m;
 }
 
@@ -431,6 +286,15 @@ Delivery read_delivery(const json& j) {
   check_protocol(j, "agent");
   Delivery m;
   m.node.value = id_text(j, "node");
+  if (j.contains("purpose")) m.purpose = read_enum(j, "purpose", Delivery::Purpose::kFetch);
+  return m;
+}
+
+PackageWanted read_package_wanted(const json& j) {
+  PackageWanted m;
+  m.hash = hash_text(j, "hash");
+  m.offset = number<uint64_t>(j, "offset");
+  if (j.contains("checkpoint_of")) m.checkpoint_of.value = id_text(j, "checkpoint_of");
   return m;
 }
 
@@ -456,7 +320,7 @@ Hello read_hello(const json& j, Instant now) {
   if (j.contains("started_us")) m.started = WallTime(std::chrono::microseconds(number<int64_t>(j, "started_us")));
   m.head_epoch = number<uint64_t>(j, "head_epoch");
   if (j.contains("own_disk")) m.own_disk = j.at("own_disk").get<bool>();
-  m.errands = read_reports(j, now);
+  m.job_orders = read_reports(j, now);
   m.fenced = read_agents(j, "fenced");
   return m;
 }
@@ -498,13 +362,13 @@ ToHead read_to_head(const json& j, std::optional<std::string_view> bytes, Instan
   if (type == "reports") return Reports{read_reports(j, now), read_agents(j, "fenced")};
   if (type == "lease_ask") return read_lease_ask(j);
   if (type == "log_lines") return read_log_lines(j);
-  if (type == "package_wanted") return PackageWanted{hash_text(j, "hash"), number<uint64_t>(j, "offset")};
+  if (type == "package_wanted") return read_package_wanted(j);
   if (type == "delivery") return read_delivery(j);
-  if (type == "output_offer") return OutputOffer{JobId{id_text(j, "job")}};
+  if (type == "output_offer") return OutputOffer{JobId{id_text(j, "job")}, read_checkpoint(j)};
   if (type == "output_trouble") return OutputTrouble{JobId{id_text(j, "job")}, cut_text(j, "reason")};
   if (type == "delivery_end") return DeliveryEnd{};
   if (type == "job_hints") return JobHints{JobId{id_text(j, "job")}, job_profile_from_json(j.at("profile"))};
-  if (type == "leaving") return Leaving{cut_text(j, "reason"), span(j, "in_us")};
+  if (type == "leaving") return Leaving{cut_text(j, "reason"), span(j, "in_us"), j.value("ends", false)};
   not_ours(fmt::format("of unknown type '{}'", type));
 }
 
@@ -525,33 +389,34 @@ bool same(const Failure& a, const Failure& b) {
 
 }  // namespace
 
-std::string_view to_string(ErrandState state) {
+std::string_view to_string(JobOrderState state) {
   switch (state) {
-    case ErrandState::kPreparing:
+    case JobOrderState::kPreparing:
       return "preparing";
-    case ErrandState::kReady:
+    case JobOrderState::kReady:
       return "ready";
-    case ErrandState::kRunning:
+    case JobOrderState::kRunning:
       return "running";
-    case ErrandState::kSucceeded:
+    case JobOrderState::kSucceeded:
       return "succeeded";
-    case ErrandState::kFailed:
+    case JobOrderState::kFailed:
       return "failed";
-    case ErrandState::kGone:
+    case JobOrderState::kGone:
       return "gone";
   }
   CHECK(false);
 }
 
-// When a failure happened is left out: after a journey as an age it differs by the time of travel.
-LeaseTerms lease_terms(const Errand& errand) {
-  return LeaseTerms{RoundId{errand.job, errand.generation}, errand.lease, errand.witnesses};
+LeaseTerms lease_terms(const JobOrder& job_order) {
+  const Generation generation = job_order.kept > 0 ? job_order.kept : job_order.generation;
+  return LeaseTerms{RoundId{job_order.job, generation}, job_order.lease, job_order.witnesses};
 }
 
-bool ErrandReport::operator==(const ErrandReport& other) const {
+// When a failure happened is left out: after a journey as an age it differs by the time of travel.
+bool JobOrderReport::operator==(const JobOrderReport& other) const {
   return job == other.job && generation == other.generation && state == other.state && port == other.port &&
          problem == other.problem && forced == other.forced && succeeded == other.succeeded && fenced == other.fenced &&
-         std::ranges::equal(failures, other.failures, same);
+         in_place == other.in_place && std::ranges::equal(failures, other.failures, same);
 }
 
 std::string encode(const ToAgent& message) {
@@ -580,29 +445,38 @@ std::vector<std::string> encode_orders(Orders orders) {
   Orders part;
   part.revision = orders.revision;
   part.drain = orders.drain;
+  part.drain_in = orders.drain_in;
   size_t bytes = 0, values = 0;
   const auto make_room = [&](size_t more_bytes, size_t more_values) {
-    if (!part.errands.empty() && (bytes + more_bytes > kBytesMax || values + more_values > kValuesMax)) {
+    if (!part.job_orders.empty() && (bytes + more_bytes > kBytesMax || values + more_values > kValuesMax)) {
       part.more = true;
       messages.push_back(encode(ToAgent(std::exchange(part, Orders{}))));
       part.revision = orders.revision;
       part.drain = orders.drain;
+      part.drain_in = orders.drain_in;
       bytes = values = 0;
     }
     bytes += more_bytes;
     values += more_values;
   };
-  for (Errand& errand : orders.errands) {
-    const JobSpec& spec = errand.spec;
+  for (JobOrder& job_order : orders.job_orders) {
+    const JobSpec& spec = job_order.spec;
     size_t size = 4096;
     for (const std::string& word : spec.args) size += json_bytes(word);
     for (const std::string& word : spec.prewarm) size += json_bytes(word);
     for (const auto& [name, value] : spec.env) size += json_bytes(name) + json_bytes(value);
-    size += errand.witnesses.size() * 2 * kNameMax;
-    make_room(size, 256 + 4 * errand.witnesses.size() + spec.args.size() + spec.prewarm.size() + 2 * spec.env.size());
-    part.errands.push_back(std::move(errand));
+    size += job_order.witnesses.size() * 2 * kNameMax;
+    // Names are bounded by is_checkpoint_name, and may be all quotes.
+    size += job_order.checkpoints.size() * 1024;
+    const size_t planned = job_order.plan ? job_order.plan->members.size() + job_order.plan->departing.size() : 0;
+    size += planned * kNameMax;
+    make_room(size, 256 + 10 * job_order.checkpoints.size() + 4 * (job_order.witnesses.size() + planned) +
+                        spec.args.size() + spec.prewarm.size() + 2 * spec.env.size());
+    part.job_orders.push_back(std::move(job_order));
   }
-  make_room(orders.outputs.size() * 64 + orders.fence.size() * 64, orders.outputs.size() * 3 + orders.fence.size());
+  make_room(orders.outputs.size() * 64 + orders.fence.size() * 64 + orders.copies.size() * 1024,
+            orders.outputs.size() * 3 + orders.fence.size() + 12 * orders.copies.size());
+  part.copies = std::move(orders.copies);
   part.outputs = std::move(orders.outputs);
   part.fence = std::move(orders.fence);
   messages.push_back(encode(ToAgent(std::move(part))));

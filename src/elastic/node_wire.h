@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "elastic/checkpoints.h"
 #include "elastic/lease.h"
 #include "elastic/member.h"
 #include "elastic/restart.h"
@@ -41,7 +42,7 @@ struct WitnessAddress {
 };
 
 // One job's part on one node.
-struct Errand {
+struct JobOrder {
   JobId job;
   Generation generation = 0;
   // kGathering: stop the workers of older generations (SIGTERM, `grace`, SIGKILL), then report kReady with a free port.
@@ -55,11 +56,20 @@ struct Errand {
   std::string master_addr;
   uint16_t master_port = 0;
   int restarts_used = 0;
-  std::vector<PeerSeat> peers;  // kRunning: all nodes of the generation, by rank; none when they are very many
-  Duration lease = kDefaultLease;         // kRunning: how long they may go on without the head
+  std::vector<PeerSeat> peers;     // kRunning: all nodes of the generation, by rank; none when they are very many
+  Duration lease = kDefaultLease;  // kRunning: how long they may go on without the head
   std::vector<WitnessAddress> witnesses;  // kRunning: of this generation; none: the node is alone in it
+  // Workers that live on from one generation to the next (docs/fault-tolerance.md, "Changing in place").
+  // kGathering, kEnded: those of this generation go on until the next plan comes, and new ones are started beside them;
+  // 0: none do. `lease` and `witnesses` are then of that generation.
+  Generation kept = 0;
+  std::optional<GroupPlan> plan;  // kRunning: who is in the group; kEnded: the group that its workers leave
   JobSpec spec;
   std::string output;  // folder for $RUBATO_OUTPUT, shared by the nodes that see the head's disk
+  // That the head has. Those of earlier generations are in this node's checkpoint folder before its workers start.
+  std::vector<CheckpointItem> checkpoints;
+  bool more_checkpoints = false;  // a node brings copies to a head that lost its own: wait for the next order
+  std::string checkpoint_folder;  // for $RUBATO_CHECKPOINT; of the node, which sets it
 };
 
 // What the lease of its workers is counted by, as long as they live.
@@ -68,7 +78,7 @@ struct LeaseTerms {
   Duration lease = kDefaultLease;
   std::vector<WitnessAddress> witnesses;
 };
-LeaseTerms lease_terms(const Errand& errand);
+LeaseTerms lease_terms(const JobOrder& job_order);
 
 // A job's output that this node has on its own disk, of a job that has no workers here now.
 struct OutputOrder {
@@ -79,11 +89,13 @@ struct OutputOrder {
 
 struct Orders {  // everything this node should do now
   uint64_t revision = 0;
-  std::vector<Errand> errands;
-  // An agent forgets an output that is neither in here nor in `errands`.
+  std::vector<JobOrder> job_orders;
+  // An agent forgets an output that is neither in here nor in `job_orders`.
   std::vector<OutputOrder> outputs;
-  std::vector<AgentId> fence;  // agents that were given up: do not vouch for them
-  bool drain = false;          // the node goes away: finish what is here, then exit when told by Goodbye
+  std::vector<CheckpointCopy> copies;  // hold these, and no others
+  std::vector<AgentId> fence;          // agents that were given up: do not vouch for them
+  bool drain = false;                  // the node goes away: finish what is here, then exit when told by Goodbye
+  std::optional<Duration> drain_in;    // with `drain`: no worker may live any more so long after this was sent
   bool more = false;  // the rest comes in the next message, with the same revision: these were too many for one
 };
 
@@ -144,7 +156,7 @@ struct Goodbye {  // stop the workers, exit. `refused`: why this agent may not b
 
 // ---- agent to head ----
 
-enum class ErrandState {
+enum class JobOrderState {
   kPreparing,  // older workers are being stopped, or the package fetched
   kReady,      // no worker of an older generation is alive; `port` is free here
   kRunning,
@@ -152,22 +164,24 @@ enum class ErrandState {
   kFailed,     // at least one ended badly, all have ended
   kGone,       // kEnded was asked for, and nothing is left
 };
-std::string_view to_string(ErrandState state);
+std::string_view to_string(JobOrderState state);
 
-struct ErrandReport {
+struct JobOrderReport {
   JobId job;
   Generation generation = 0;
-  ErrandState state = ErrandState::kPreparing;
+  JobOrderState state = JobOrderState::kPreparing;
   uint16_t port = 0;                // kReady
-  std::vector<Failure> failures;    // kFailed
+  // kFailed; also in another state where `in_place` says that others go on.
+  std::vector<Failure> failures;
   std::string problem;              // what keeps it from being ready, for people (package does not unpack, ...)
   std::vector<std::string> forced;  // workers of the older generation that had to be killed after the grace
   // The last generation that ran here, if all its workers ended with 0 before anybody told them to; else 0. It is said
   // at once and whatever was asked for meanwhile, so that they are not run again; while the state is still kRunning or
   // kPreparing, their last lines are on the way.
   Generation succeeded = 0;
+  std::optional<InPlaceReport> in_place;  // none: its workers cannot change in place, or nobody has asked
   bool fenced = false;  // kFailed: this node ended them, as it had lost its head for too long
-  bool operator==(const ErrandReport&) const;
+  bool operator==(const JobOrderReport&) const;
 };
 
 struct Hello {
@@ -181,7 +195,7 @@ struct Hello {
   WallTime started{};
   uint64_t head_epoch = 0;  // the newest head it has obeyed
   bool own_disk = false;    // outputs of jobs are not on the head's disk: they are delivered
-  std::vector<ErrandReport> errands;
+  std::vector<JobOrderReport> job_orders;
   std::vector<AgentId> fenced;  // as in Reports
 };
 
@@ -200,12 +214,17 @@ struct LeaseAsk {
 // Instead of Hello on a connection of its own, which brings what workers of this node have left: lines of a dead
 // agent, outputs. Answered with Welcome; nothing is ordered on it. An agent's beats do not wait behind its bytes.
 struct Delivery {
+  // Each has a connection of its own: a worker that waits for its checkpoint does not wait behind others' bytes.
+  enum class Purpose { kOutputs, kCheckpoints, kFetch };
   int protocol = kNodeProtocol;
   NodeId node;
+  Purpose purpose = Purpose::kOutputs;
 };
 
-struct OutputOffer {  // the output of this job can be had
+struct OutputOffer {  // the output of this job can be had, or a checkpoint of it
   JobId job;
+  // With its hash: it is held here, as a copy or because it was written here.
+  std::optional<CheckpointItem> checkpoint = {};
 };
 
 // The output's folder as a tar.zst, bit by bit; sent as a JSON header, a newline, and the raw bytes.
@@ -217,6 +236,7 @@ struct OutputPart {
   uint64_t files = 0;          // last
   uint64_t content_bytes = 0;  // last: unpacked
   std::string bytes;
+  std::optional<CheckpointItem> checkpoint = {};  // as offered; none: of the output
 };
 
 struct OutputTrouble {  // it cannot be sent
@@ -230,8 +250,8 @@ struct NodeBeat {
   uint64_t orders = 0;  // the revision that it has acted on
 };
 
-struct Reports {  // all errands, whenever one has changed
-  std::vector<ErrandReport> errands;
+struct Reports {  // all job orders, whenever one has changed
+  std::vector<JobOrderReport> job_orders;
   std::vector<AgentId> fenced;  // of Orders::fence: those who cannot go on by a word of this agent
 };
 
@@ -266,11 +286,14 @@ struct JobHints {
 struct PackageWanted {
   std::string hash;
   uint64_t offset = 0;
+  JobId checkpoint_of = {};  // not empty: a checkpoint of this job; on a Delivery's connection
 };
 
 struct Leaving {  // this machine goes away by then (spot notice, SIGTERM): stop sending work here
   std::string reason;
   Duration in = 0s;
+  // `in` is known, and a promise: none of its workers lives so long after this was sent, whatever happens.
+  bool ends = false;
 };
 
 using ToAgent = std::variant<Welcome, Orders, LogAck, PackagePart, OutputAck, Goodbye, LeaseAnswer>;
@@ -291,11 +314,12 @@ inline constexpr size_t kNodeMessageMax = size_t{8} << 20;
 inline constexpr size_t kPackagePartMax = size_t{4} << 20;
 inline constexpr size_t kOutputPartMax = size_t{2} << 20;
 inline constexpr size_t kOutputsMax = 65536;  // on one node
+inline constexpr size_t kCopiesMax = 4096;    // of others' checkpoints, on one node
 inline constexpr size_t kLogTextMax = size_t{64} << 10;
 inline constexpr size_t kLogLinesMax = 4096;    // in one message
-inline constexpr size_t kErrandsMax = 4096;     // on one node
+inline constexpr size_t kJobOrdersMax = 4096;     // on one node
 inline constexpr size_t kPeersMax = 256;        // nodes of a job that know all the others of it
-inline constexpr int kErrandWorkersMax = 4096;  // of one job on one node
+inline constexpr int kOrderWorkersMax = 4096;  // of one job on one node
 inline constexpr size_t kFenceMax = 20'000;     // agents that were given up, for one node
 
 }  // namespace rubato::elastic

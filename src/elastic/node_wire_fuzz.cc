@@ -36,25 +36,25 @@ void decode_as_head(std::string_view text) {
 
 // libFuzzer would be long in finding our field names: it gets whole messages to change.
 std::vector<std::string> templates() {
-  Errand errand;
-  errand.job.value = "j";
-  errand.phase = Phase::kRunning;
-  errand.spec.name = "n";
-  errand.spec.program = "p.py";
+  JobOrder job_order;
+  job_order.job.value = "j";
+  job_order.phase = Phase::kRunning;
+  job_order.spec.name = "n";
+  job_order.spec.program = "p.py";
   Orders orders;
-  orders.errands = {errand};
+  orders.job_orders = {job_order};
   PackagePart part;
   part.hash = std::string(64, 'a');
   part.size = 8;
   part.bytes = "abc";
-  ErrandReport report;
+  JobOrderReport report;
   report.job.value = "j";
   report.failures.resize(1);
   report.forced = {""};
   Hello hello;
   hello.node.value = "n";
   hello.agent.value = "a";
-  hello.errands = {report};
+  hello.job_orders = {report};
   const LogLines lines{JobId{"j"}, {LogLine{}}};
   const std::vector<ToAgent> to_agent{Welcome{}, orders, LogAck{JobId{"j"}, 1}, part, Goodbye{}};
   const std::vector<ToHead> to_head{hello,    NodeBeat{}, Reports{{report}}, lines, PackageWanted{part.hash, 1},

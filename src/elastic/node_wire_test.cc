@@ -28,33 +28,33 @@ JobSpec node_spec() {
   return spec;
 }
 
-Errand node_errand() {
-  Errand errand;
-  errand.job.value = "j-7f3a9c2e";
-  errand.generation = 9;
-  errand.phase = Phase::kRunning;
-  errand.workers = 2;
-  errand.grace = 1500ms;
-  errand.place = Assignment{1, 2, 3, 4, 5, 6};
-  errand.master_addr = "10.0.0.7";
-  errand.master_port = 65535;
-  errand.restarts_used = 2;
-  errand.spec = node_spec();
-  errand.output = "/state/jobs/j-7f3a9c2e/output";
-  return errand;
+JobOrder node_job_order() {
+  JobOrder job_order;
+  job_order.job.value = "j-7f3a9c2e";
+  job_order.generation = 9;
+  job_order.phase = Phase::kRunning;
+  job_order.workers = 2;
+  job_order.grace = 1500ms;
+  job_order.place = Assignment{1, 2, 3, 4, 5, 6};
+  job_order.master_addr = "10.0.0.7";
+  job_order.master_port = 65535;
+  job_order.restarts_used = 2;
+  job_order.spec = node_spec();
+  job_order.output = "/state/jobs/j-7f3a9c2e/output";
+  return job_order;
 }
 
-ErrandReport node_report() {
+JobOrderReport node_report() {
   Failure failure;
   failure.host = "node7";
   failure.rank = 3;
   failure.signal = 9;
   failure.at = kNow - 1500ms;
   failure.message = "RuntimeError: \"x\"\n";
-  ErrandReport report;
+  JobOrderReport report;
   report.job.value = "j-7f3a9c2e";
   report.generation = 9;
-  report.state = ErrandState::kFailed;
+  report.state = JobOrderState::kFailed;
   report.port = 29500;
   report.failures = {failure};
   report.problem = "the package does not unpack";
@@ -73,7 +73,7 @@ Hello node_hello() {
   hello.resources.set(kCpu, 4000);
   hello.head_epoch = 3;
   hello.started = WallTime(5s);
-  hello.errands = {node_report()};
+  hello.job_orders = {node_report()};
   return hello;
 }
 
@@ -102,13 +102,15 @@ std::string changed(const std::string& text, std::string_view pointer, const jso
 TEST(NodeWire, OrdersSurviveTheJourney) {
   Orders orders;
   orders.revision = UINT64_MAX;
-  orders.errands = {node_errand()};
+  orders.job_orders = {node_job_order()};
   orders.drain = true;
+  orders.drain_in = 30s;
   const auto back = std::get<Orders>(decode_to_agent(encode(ToAgent{orders})));
   EXPECT_EQ(back.revision, UINT64_MAX);
   EXPECT_TRUE(back.drain);
-  ASSERT_EQ(back.errands.size(), 1u);
-  const Errand& e = back.errands[0];
+  EXPECT_EQ(back.drain_in, 30s);
+  ASSERT_EQ(back.job_orders.size(), 1u);
+  const JobOrder& e = back.job_orders[0];
   EXPECT_EQ(e.job.value, "j-7f3a9c2e");
   EXPECT_EQ(e.generation, 9u);
   EXPECT_EQ(e.phase, Phase::kRunning);
@@ -123,14 +125,14 @@ TEST(NodeWire, OrdersSurviveTheJourney) {
 }
 
 TEST(NodeWire, AJobIsEndedWithoutKnowingIt) {
-  Errand errand;
-  errand.job.value = "j-1";
-  errand.phase = Phase::kEnded;
+  JobOrder job_order;
+  job_order.job.value = "j-1";
+  job_order.phase = Phase::kEnded;
   Orders orders;
-  orders.errands = {errand};
+  orders.job_orders = {job_order};
   const auto back = std::get<Orders>(decode_to_agent(encode(ToAgent{orders})));
-  EXPECT_EQ(back.errands.at(0).spec, JobSpec{});
-  orders.errands[0].phase = Phase::kRunning;
+  EXPECT_EQ(back.job_orders.at(0).spec, JobSpec{});
+  orders.job_orders[0].phase = Phase::kRunning;
   EXPECT_NE(refused_by_agent(encode(ToAgent{orders})), "");
 }
 
@@ -140,22 +142,23 @@ TEST(NodeWire, OrdersThatAreTooLongComeInParts) {
   orders.revision = 7;
   orders.drain = true;
   for (int i = 0; i < 40; ++i) {
-    Errand errand;
-    errand.job.value = "j-" + std::to_string(i);
-    errand.phase = Phase::kRunning;
-    errand.spec.name = "train";
-    errand.spec.program = "train.py";
-    for (int v = 0; v < 8; ++v) errand.spec.env["V" + std::to_string(v)] = std::string(100'000, v == 0 ? '\x01' : 'x');
-    orders.errands.push_back(std::move(errand));
+    JobOrder job_order;
+    job_order.job.value = "j-" + std::to_string(i);
+    job_order.phase = Phase::kRunning;
+    job_order.spec.name = "train";
+    job_order.spec.program = "train.py";
+    for (int v = 0; v < 8; ++v)
+      job_order.spec.env["V" + std::to_string(v)] = std::string(100'000, v == 0 ? '\x01' : 'x');
+    orders.job_orders.push_back(std::move(job_order));
   }
   for (int i = 0; i < 2'000; ++i) {
-    Errand many;
+    JobOrder many;
     many.job.value = "m-" + std::to_string(i);
     many.phase = Phase::kRunning;
     many.spec.name = "train";
     many.spec.program = "train.py";
     many.spec.args.assign(300, "a");
-    orders.errands.push_back(std::move(many));
+    orders.job_orders.push_back(std::move(many));
   }
   for (size_t i = 0; i < kOutputsMax; ++i) orders.outputs.push_back({JobId{"o-" + std::to_string(i)}, true});
   ASSERT_NE(refused_by_agent(encode(ToAgent{orders})), "") << "they are too long for one";
@@ -168,10 +171,10 @@ TEST(NodeWire, OrdersThatAreTooLongComeInParts) {
     EXPECT_EQ(part.more, &message != &messages.back());
     EXPECT_EQ(part.revision, 7u);
     EXPECT_TRUE(part.drain);
-    for (const Errand& errand : part.errands) jobs.push_back(errand.job.value);
+    for (const JobOrder& job_order : part.job_orders) jobs.push_back(job_order.job.value);
     outputs += part.outputs.size();
   }
-  for (const Errand& errand : orders.errands) wanted.push_back(errand.job.value);
+  for (const JobOrder& job_order : orders.job_orders) wanted.push_back(job_order.job.value);
   EXPECT_EQ(jobs, wanted);
   EXPECT_EQ(outputs, kOutputsMax);
   EXPECT_EQ(encode_orders(Orders{}).size(), 1u);
@@ -197,13 +200,13 @@ TEST(NodeWire, SmallMessagesToTheAgentSurvive) {
 
 TEST(NodeWire, LeasesSurviveTheJourney) {
   Orders orders;
-  orders.errands = {node_errand()};
-  orders.errands[0].lease = 90s;
-  orders.errands[0].witnesses = {{AgentId{"a1"}, "10.0.0.1", 4000}, {AgentId{"a2"}, "10.0.0.2", 0}};
+  orders.job_orders = {node_job_order()};
+  orders.job_orders[0].lease = 90s;
+  orders.job_orders[0].witnesses = {{AgentId{"a1"}, "10.0.0.1", 4000}, {AgentId{"a2"}, "10.0.0.2", 0}};
   orders.fence = {AgentId{"a3"}};
   const auto read = std::get<Orders>(decode_to_agent(encode(ToAgent(orders))));
-  EXPECT_EQ(read.errands[0].lease, 90s);
-  EXPECT_EQ(read.errands[0].witnesses, orders.errands[0].witnesses);
+  EXPECT_EQ(read.job_orders[0].lease, 90s);
+  EXPECT_EQ(read.job_orders[0].witnesses, orders.job_orders[0].witnesses);
   EXPECT_EQ(read.fence, orders.fence);
 
   LeaseAsk ask;
@@ -230,6 +233,35 @@ TEST(NodeWire, LeasesSurviveTheJourney) {
 
   const auto reports = std::get<Reports>(decode_to_head(encode(ToHead(Reports{{}, {AgentId{"a3"}}}))));
   EXPECT_EQ(reports.fenced, std::vector<AgentId>{AgentId{"a3"}});
+}
+
+TEST(NodeWire, WorkersThatLiveOnSurviveTheJourney) {
+  Orders orders;
+  orders.job_orders = {node_job_order(), node_job_order()};
+  orders.job_orders[0].plan = GroupPlan{{{"a-1", 0, 0}, {"b-2", 1, 1}}, {"c-3"}, {"10.0.0.1", 4711, "a token"}};
+  orders.job_orders[1].phase = Phase::kGathering;
+  orders.job_orders[1].kept = 6;
+  orders.job_orders[1].lease = 77s;
+  orders.job_orders[1].witnesses = {{AgentId{"a1"}, "10.0.0.1", 4000}};
+  const auto read = std::get<Orders>(decode_to_agent(encode(ToAgent(orders))));
+  EXPECT_EQ(read.job_orders[0].plan, orders.job_orders[0].plan);
+  EXPECT_EQ(read.job_orders[1].kept, 6u);
+  const LeaseTerms terms = lease_terms(read.job_orders[1]);
+  EXPECT_EQ(terms.round.generation, 6u) << "they hold the lease of the generation that they train in";
+  EXPECT_EQ(terms.lease, Duration(77s));
+  EXPECT_EQ(terms.witnesses, orders.job_orders[1].witnesses);
+
+  Reports reports{{node_report()}, {}};
+  InPlaceReport& in_place = reports.job_orders[0].in_place.emplace();
+  in_place.workers.slots = {{"0123-1", 0, WorkerStage::kVeteran}, {"0123-2", 1, WorkerStage::kFresh}};
+  in_place.workers.store = {"", 4711, "a token"};
+  in_place.workers.finished = true;
+  in_place.planned = 6;
+  in_place.living = 2;
+  in_place.settled = true;
+  in_place.broken = "a peer closed the connection";
+  const auto told = std::get<Reports>(decode_to_head(encode(ToHead(reports))));
+  EXPECT_EQ(told.job_orders[0].in_place, in_place);
 }
 
 TEST(NodeWire, PackageBytesTravelAsTheyAre) {
@@ -266,20 +298,22 @@ TEST(NodeWire, HelloSurvivesAndTimesOfFailuresBecomeTheReceivers) {
   EXPECT_EQ(back.resources, hello.resources);
   EXPECT_EQ(back.head_epoch, 3u);
   EXPECT_EQ(back.started, hello.started);
-  EXPECT_EQ(back.errands, hello.errands);
-  EXPECT_EQ(back.errands.at(0).failures.at(0).at, kNow + 50s - 1500ms);
+  EXPECT_EQ(back.job_orders, hello.job_orders);
+  EXPECT_EQ(back.job_orders.at(0).failures.at(0).at, kNow + 50s - 1500ms);
 }
 
 TEST(NodeWire, SmallMessagesToTheHeadSurvive) {
   EXPECT_EQ(std::get<NodeBeat>(decode_to_head(encode(ToHead{NodeBeat{4}}))).orders, 4u);
   const Reports reports{{node_report()}};
-  EXPECT_EQ(std::get<Reports>(decode_to_head(encode(ToHead{reports}))).errands, reports.errands);
+  EXPECT_EQ(std::get<Reports>(decode_to_head(encode(ToHead{reports}))).job_orders, reports.job_orders);
   const auto wanted = std::get<PackageWanted>(decode_to_head(encode(ToHead{PackageWanted{kHash, 7}})));
   EXPECT_EQ(wanted.hash, kHash);
   EXPECT_EQ(wanted.offset, 7u);
   const auto leaving = std::get<Leaving>(decode_to_head(encode(ToHead{Leaving{"spot", 120s}})));
   EXPECT_EQ(leaving.reason, "spot");
   EXPECT_EQ(leaving.in, 120s);
+  EXPECT_FALSE(leaving.ends) << "an older agent promises nothing";
+  EXPECT_TRUE(std::get<Leaving>(decode_to_head(encode(ToHead{Leaving{"spot", 120s, true}}))).ends);
 }
 
 TEST(NodeWire, LogLinesSurviveEvenWhenTheyAreNotText) {
@@ -311,7 +345,7 @@ TEST(NodeWire, LogLinesSurviveEvenWhenTheyAreNotText) {
 }
 
 TEST(NodeWire, AReportComparesByWhatItSays) {
-  ErrandReport later = node_report();
+  JobOrderReport later = node_report();
   later.failures[0].at += 1s;
   EXPECT_EQ(later, node_report());
   later.failures[0].exit_code = 4;
@@ -327,12 +361,12 @@ TEST(NodeWire, AnotherProtocolIsToldFromGarbage) {
 
 TEST(NodeWire, RefusesWhatDoesNotFit) {
   Orders orders;
-  orders.errands = {node_errand()};
+  orders.job_orders = {node_job_order()};
   const std::string text = encode(ToAgent{orders});
   EXPECT_EQ(refused_by_agent(text), "");
   EXPECT_NE(refused_by_agent(changed(text, "/revision", -1)), "");
   EXPECT_NE(refused_by_agent(changed(text, "/revision", 1.5)), "");
-  EXPECT_NE(refused_by_agent(changed(text, "/errands/0/workers", kErrandWorkersMax + 1)), "");
+  EXPECT_NE(refused_by_agent(changed(text, "/errands/0/workers", kOrderWorkersMax + 1)), "");
   EXPECT_NE(refused_by_agent(changed(text, "/errands/0/workers", -1)), "");
   EXPECT_NE(refused_by_agent(changed(text, "/errands/0/master_port", 65536)), "");
   EXPECT_NE(refused_by_agent(changed(text, "/errands/0/phase", 3)), "");
@@ -342,7 +376,7 @@ TEST(NodeWire, RefusesWhatDoesNotFit) {
   EXPECT_NE(refused_by_agent(changed(text, "/errands/0/place/2", uint64_t{1} << 40)), "");
   EXPECT_NE(refused_by_agent(changed(text, "/errands/0/spec/workers_min", -5)), "");
   EXPECT_NE(refused_by_agent(changed(text, "/errands", json::object())), "");
-  EXPECT_NE(refused_by_agent(changed(text, "/errands", std::vector<int>(kErrandsMax + 1))), "");
+  EXPECT_NE(refused_by_agent(changed(text, "/errands", std::vector<int>(kJobOrdersMax + 1))), "");
   EXPECT_NE(refused_by_agent("{\"type\":\"what\"}"), "");
   EXPECT_NE(refused_by_agent("[1]"), "");
   EXPECT_NE(refused_by_agent(""), "");
@@ -376,19 +410,19 @@ TEST(NodeWire, TheHeadRefusesWhatDoesNotFit) {
 // What an agent says becomes a record of the journal: it must fit into one.
 TEST(NodeWire, WhatAnAgentSaysIsBounded) {
   Hello hello = node_hello();
-  const Failure failure = hello.errands.at(0).failures.at(0);
-  hello.errands[0].failures.assign(100, failure);
-  for (Failure& one : hello.errands[0].failures) one.traceback = std::string(20'000, 't');
-  hello.errands[0].failures[0].message = "the root cause";
-  hello.errands[0].problem = std::string(1'000'000, 'p');
+  const Failure failure = hello.job_orders.at(0).failures.at(0);
+  hello.job_orders[0].failures.assign(100, failure);
+  for (Failure& one : hello.job_orders[0].failures) one.traceback = std::string(20'000, 't');
+  hello.job_orders[0].failures[0].message = "the root cause";
+  hello.job_orders[0].problem = std::string(1'000'000, 'p');
   const auto back = std::get<Hello>(decode_to_head(encode(ToHead{hello}, kNow), kNow));
-  ASSERT_EQ(back.errands.at(0).failures.size(), 100u);
-  EXPECT_EQ(back.errands[0].failures[0].message, "the root cause");
-  EXPECT_EQ(back.errands[0].failures[0].traceback.size(), 20'000u);
+  ASSERT_EQ(back.job_orders.at(0).failures.size(), 100u);
+  EXPECT_EQ(back.job_orders[0].failures[0].message, "the root cause");
+  EXPECT_EQ(back.job_orders[0].failures[0].traceback.size(), 20'000u);
   size_t bytes = 0;
-  for (const Failure& one : back.errands[0].failures) bytes += one.message.size() + one.traceback.size();
+  for (const Failure& one : back.job_orders[0].failures) bytes += one.message.size() + one.traceback.size();
   EXPECT_LE(bytes, kFailureTextsMax);
-  EXPECT_EQ(back.errands[0].problem.size(), kAgentTextMax);
+  EXPECT_EQ(back.job_orders[0].problem.size(), kAgentTextMax);
 
   const std::string text = encode(ToHead{node_hello()});
   EXPECT_NE(refused_by_head(changed(text, "/info/addresses", std::vector<std::string>(kAddressesMax + 1, "a"))), "");
@@ -398,6 +432,25 @@ TEST(NodeWire, WhatAnAgentSaysIsBounded) {
   EXPECT_NE(refused_by_head(changed(text, "/resources", names)), "");
   EXPECT_NE(refused_by_head(changed(text, "/node", std::vector<int>(1'000'000))), "");
   EXPECT_NE(refused_by_head(std::string(5'000'000, '[')), "");
+}
+
+// A traceback with colours: each of its escape characters is six in the journal.
+TEST(NodeWire, TextsAreBoundedAsTheyAreWritten) {
+  Hello hello = node_hello();
+  hello.job_orders[0].failures.resize(1);
+  hello.job_orders[0].failures[0].message = "the root \"cause\"";
+  hello.job_orders[0].failures[0].traceback = std::string(300'000, '\x1b');
+  auto back = std::get<Hello>(decode_to_head(encode(ToHead{hello}, kNow), kNow));
+  const Failure& one = back.job_orders.at(0).failures.at(0);
+  EXPECT_EQ(one.message, "the root \"cause\"");
+  EXPECT_GT(one.traceback.size(), kFailureTextsMax / 6 - 100);
+  EXPECT_LE(encode(ToHead{back}, kNow).size(), kFailureTextsMax + 4096);
+
+  hello.job_orders[0].failures[0].traceback.clear();
+  for (int i = 0; i < 200'000; ++i) hello.job_orders[0].failures[0].traceback += "\xc3\xa9";
+  back = std::get<Hello>(decode_to_head(encode(ToHead{hello}, kNow), kNow));
+  EXPECT_EQ(back.job_orders.at(0).failures.at(0).traceback.size() % 2, 0u) << "cut between characters";
+  EXPECT_LE(encode(ToHead{back}, kNow).size(), kFailureTextsMax + 4096);
 }
 
 TEST(NodeWire, ALongTextIsCutBetweenCharacters) {

@@ -18,8 +18,7 @@ std::string_view to_string(Phase phase) {
   return "unknown";
 }
 
-Rendezvous::Rendezvous(const Terms& terms, Instant now)
-    : terms_(terms), budget_(terms.max_restarts), gathering_since_(now), last_join_(now) {}
+Rendezvous::Rendezvous(const Terms& terms, Instant now) : terms_(terms), gathering_since_(now), last_join_(now) {}
 
 Rendezvous::Rendezvous(const Legacy& legacy, const LostHost& host, Dead dead, Instant now)
     : terms_(legacy.terms),
@@ -30,7 +29,7 @@ Rendezvous::Rendezvous(const Legacy& legacy, const LostHost& host, Dead dead, In
       legacy_spares_(legacy.spares),
       incumbent_(false),
       next_seniority_(legacy.next_seniority),
-      budget_(legacy.terms.max_restarts, legacy.restarts_used),
+      restarts_{.used = legacy.restarts_used, .lost = true},
       reason_("the host of the rendezvous was lost; gathering its members"),
       dead_(std::move(dead)),
       gathering_since_(now),
@@ -39,7 +38,6 @@ Rendezvous::Rendezvous(const Legacy& legacy, const LostHost& host, Dead dead, In
       host_fenced_(host.heard + legacy.terms.heartbeat + beat_interval(legacy.terms.heartbeat)),
       everybody_fenced_(now + std::max(legacy.terms.heartbeat, host.patience)),
       in_sight_until_(host.heard + 2 * beat_interval(legacy.terms.heartbeat)),
-      lost_while_gathering_(true),
       causes_(legacy.causes) {
   if (now >= in_sight_until_) dead_.unseen = dead_.in_round;
   for (const Successor& elder : host.elders) {
@@ -66,9 +64,11 @@ std::optional<std::string> Rendezvous::join(const MemberInfo& info, const Claim&
     superseded_ = true;
     return fmt::format("it has seen a newer host (epoch {}) than this one (epoch {})", claim.epoch, epoch_);
   }
+  if (std::optional<std::string> replaced = why_replaced(info, claim)) return replaced;
   dead_.forget(info.id);
   std::erase_if(missing_, [&](const Successor& agent) { return agent.id == info.id; });
   ++details_;
+  replace_former(info, now);
   if (info.node_rank) {
     // The holder of this rank has broken off, and its successor is here.
     std::vector<AgentId> replaced;
@@ -102,7 +102,9 @@ void Rendezvous::admit(const MemberInfo& info, const Claim& claim, Instant now) 
   Member member;
   member.info = info;
   member.heard = member.proof = now;
-  member.veteran = claim.epoch > 0;
+  // The host before may have been lost before it could tell this agent that it was in.
+  const auto is_elder = [&](const Successor& elder) { return elder.id == info.id; };
+  member.veteran = claim.epoch > 0 || std::ranges::any_of(lost_host_.elders, is_elder);
   member.seniority = claim.seniority ? claim.seniority : next_seniority_++;
   next_seniority_ = std::max(next_seniority_, member.seniority + 1);
   // While a round runs, one that was given up has no place in it any more.
@@ -119,10 +121,12 @@ void Rendezvous::admit(const MemberInfo& info, const Claim& claim, Instant now) 
       generation_ = claim.generation + 1;
       ++revision_;
     }
-    budget_ = RestartBudget(terms_.max_restarts, std::max(budget_.used(), claim.restarts_used));
+    restarts_.used = std::max(restarts_.used, claim.restarts_used);
+    restarts_.quick_crashes = 0;
   }
   const auto in_round = std::ranges::count_if(members_, [&](const auto& m) { return m.second.round == round_; });
-  if (phase_ == Phase::kRunning && in_round < terms_.max_nodes && !finishing_ && !settled_group()) {
+  const bool has_room = phase_ == Phase::kRunning && in_round < terms_.max_nodes && !finishing_ && !settled_group();
+  if (has_room && usable(candidates().size()) > in_round) {
     gather(fmt::format("an agent on {} joined", info.host), now);
   }
 }
@@ -145,12 +149,12 @@ void Rendezvous::adopt_round(const Claim& claim) {
   }
 }
 
-void Rendezvous::heard(const AgentId& id, Instant proof, Instant now) {
+void Rendezvous::heard(const AgentId& id, std::optional<Instant> proof, Instant now) {
   now_ = now;
   const auto it = members_.find(id);
   if (it == members_.end()) return;
   it->second.heard = now;
-  it->second.proof = std::max(it->second.proof, proof);
+  if (proof && *proof <= now) it->second.proof = std::max(it->second.proof, *proof);
 }
 
 void Rendezvous::ready(const AgentId& id, Generation generation, uint16_t port, Instant now,
@@ -170,7 +174,7 @@ void Rendezvous::ready(const AgentId& id, Generation generation, uint16_t port, 
     }
   } else if (it->second.leaving) {
     const MemberInfo info = it->second.info;
-    if (in_round(id)) lost_while_gathering_ = true;
+    if (in_round(id)) restarts_.lost = true;
     drop(id);
     note(Note::Kind::kLeft, "left", &info);
   }
@@ -184,29 +188,31 @@ void Rendezvous::failed(const AgentId& id, Generation generation, const std::vec
   if (it == members_.end() || phase_ == Phase::kEnded) return;
   it->second.heard = now;
   if (!in_group) {
-    failures_ = failures;
-    const Failure* first = root_cause(failures_);
-    if (charge(first ? describe(*first) : "a worker failed", now - running_since_, now)) update_prepared();
+    restarts_.failures = failures;
+    if (charge(describe_cause(failures), now - running_since_, now)) update_prepared();
     return;
   }
   if (generation != round_) return;
   const bool first = phase_ == Phase::kRunning && generation == generation_;
-  if (first) failures_.clear();
+  if (first) restarts_.failures.clear();
   for (const Failure& failure : failures) {
-    const bool known = std::ranges::any_of(failures_, [&](const Failure& f) { return f.rank == failure.rank; });
-    if (!known && failures_.size() < kFailuresMax) failures_.push_back(failure);
+    const bool known =
+        std::ranges::any_of(restarts_.failures, [&](const Failure& f) { return f.rank == failure.rank; });
+    if (!known) restarts_.add(failure);
     if (known || first || !it->second.settled) continue;
     // Where the others survive it, it is no consequence of theirs. Its agent may have answered with it: once more.
-    failure_pending_ = true;
+    note_failure();
     it->second.ready_for.reset();
   }
   // The workers that were missing had failed.
-  if (!first && std::exchange(unexplained_stop_, false)) failure_pending_ = true;
+  if (!first && std::exchange(unexplained_stop_, false)) note_failure();
   if (!first) return;
-  failure_pending_ = true;
+  note_failure();
   gather(failures.empty() ? "a worker failed" : "worker failed: " + describe(failures.front()), now);
   try_form(now);
 }
+
+void Rendezvous::note_failure() { restarts_.failure_pending = round_failed_ = true; }
 
 void Rendezvous::succeeded(const AgentId& id, Generation generation, Instant now) {
   now_ = now;
@@ -227,12 +233,45 @@ void Rendezvous::leaving(const AgentId& id, const std::string& reason, Instant n
     gather(fmt::format("the agent on {} is leaving ({})", it->second.info.host, reason), now);
   } else if (phase_ == Phase::kRunning || it->second.ready_for == generation_) {
     const MemberInfo info = it->second.info;
-    if (phase_ == Phase::kGathering && in_round(id)) lost_while_gathering_ = true;
+    if (phase_ == Phase::kGathering && in_round(id)) restarts_.lost = true;
     drop(id);
     note(Note::Kind::kLeft, reason, &info);
     end_if_all_done();
   }
   try_form(now);
+}
+
+void Rendezvous::retire(const AgentId& id, const std::string& reason, Instant now) {
+  if (phase_ == Phase::kEnded) return;
+  retired_ = true;
+  leaving(id, reason, now);
+  if (phase_ != Phase::kEnded && members_.contains(id)) {
+    if (phase_ == Phase::kGathering && in_round(id)) restarts_.lost = true;
+    drop(id);
+  }
+  ++revision_;
+}
+
+std::optional<std::string> Rendezvous::why_replaced(const MemberInfo& info, const Claim& claim) const {
+  if (info.identity.empty() || claim.seniority == 0) return std::nullopt;
+  for (const auto& [id, member] : members_) {
+    if (id == info.id || member.info.identity != info.identity || member.seniority < claim.seniority) continue;
+    return fmt::format("another agent has taken its place ({})", info.identity);
+  }
+  return std::nullopt;
+}
+
+void Rendezvous::replace_former(const MemberInfo& info, Instant now) {
+  if (info.identity.empty()) return;
+  std::vector<AgentId> members;
+  for (const auto& [id, member] : members_) {
+    if (id != info.id && member.info.identity == info.identity) members.push_back(id);
+  }
+  for (const AgentId& id : members) lose(id, Loss::kDead, "it was replaced", now);
+  const std::vector<Successor> missing = missing_;
+  for (const Successor& agent : missing) {
+    if (agent.identity == info.identity) declare_dead(agent.id, agent.in_round, now);
+  }
 }
 
 void Rendezvous::saw_host(const AgentId& id, uint64_t epoch) {
@@ -242,7 +281,7 @@ void Rendezvous::saw_host(const AgentId& id, uint64_t epoch) {
 void Rendezvous::disconnected(const AgentId& id, Loss how, Instant now) {
   now_ = now;
   const auto it = members_.find(id);
-  if (it == members_.end()) return;
+  if (it == members_.end() || retired_) return;
   if (it->second.leaving) {
     lose(id, Loss::kDead, "left", now);
   } else if (how == Loss::kSilent) {
@@ -281,7 +320,7 @@ void Rendezvous::stood_still(Instant now) {
 
 void Rendezvous::tick(Instant now) {
   now_ = now;
-  if (phase_ == Phase::kEnded) return;
+  if (phase_ == Phase::kEnded || retired_) return;
   std::vector<std::pair<AgentId, Loss>> gone;
   for (const auto& [id, member] : members_) {
     if (member.disconnected && now >= *member.disconnected + kReconnectWindow) {
@@ -305,14 +344,14 @@ void Rendezvous::tick(Instant now) {
 }
 
 Instant Rendezvous::next_tick(Instant now) const {
-  if (phase_ == Phase::kEnded) return Instant::max();
+  if (phase_ == Phase::kEnded || retired_) return Instant::max();
   Instant next = Instant::max();
   for (const auto& [id, member] : members_) {
     const Instant fence = member.proof + fence_after(terms_.heartbeat);
     const Instant silent = fence > now ? fence : member.heard + terms_.heartbeat;
     next = std::min(next, member.disconnected ? *member.disconnected + kReconnectWindow : silent);
   }
-  if (phase_ == Phase::kRunning && plan_ && not_before_ > now) next = std::min(next, not_before_);
+  if (phase_ == Phase::kRunning && formed_.plan && not_before_ > now) next = std::min(next, not_before_);
   if (phase_ == Phase::kGathering) {
     // Each instant that is still ahead may change what try_form() does.
     for (const Instant at :

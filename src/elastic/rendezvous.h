@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "elastic/quorum.h"
+#include "elastic/round.h"
 #include "elastic/view.h"
 
 namespace rubato::elastic {
@@ -63,8 +64,8 @@ class Rendezvous {
   // nullopt: admitted (a member that comes back keeps its place). Else the reason for the refusal.
   std::optional<std::string> join(const MemberInfo& info, const Claim& claim, Instant now);
 
-  // `proof`: when it last knew that this host heard it.
-  void heard(const AgentId& id, Instant proof, Instant now);
+  // `proof`: it knows that this host heard it then, or later; no time if it knows of none.
+  void heard(const AgentId& id, std::optional<Instant> proof, Instant now);
   // Its workers are gone, or never were; `port` is free there for the master of this generation.
   // Or they can change in place, and are among `workers`.
   void ready(const AgentId& id, Generation generation, uint16_t port, Instant now, const AgentWorkers& workers = {});
@@ -79,6 +80,8 @@ class Rendezvous {
   void broken(const AgentId& id, Generation generation, const std::string& reason, Instant now);
   void succeeded(const AgentId& id, Generation generation, Instant now);
   void leaving(const AgentId& id, const std::string& reason, Instant now);
+  // The agent of this host leaves, its workers are gone, and nobody hosts here any more: its last view says so.
+  void retire(const AgentId& id, const std::string& reason, Instant now);
   // That agent, who need not be here, has seen a real host of this epoch. If it is of our last round, the group went on
   // without this host, which must step down. Of others (what is left of an older group) it means nothing.
   void saw_host(const AgentId& id, uint64_t epoch);
@@ -118,6 +121,7 @@ class Rendezvous {
   uint64_t epoch() const { return epoch_; }
   // An agent came that has seen a newer host: this one must step down.
   bool superseded() const { return superseded_; }
+  bool retired() const { return retired_; }
   bool incumbent() const { return incumbent_; }  // it has formed a round, or is the first host
   bool provisional() const { return !quorum_holds(); }
   // Every agent that was here at `since`, spares too, is in touch, or has left or died for sure.
@@ -132,7 +136,7 @@ class Rendezvous {
     MemberInfo info;
     uint64_t seniority = 0;
     Instant heard{};  // its last word
-    Instant proof{};  // when it last knew that it was heard: it fences fence_after() later
+    Instant proof{};  // it knows that it was heard then, or later: it fences fence_after() that
     std::optional<Instant> disconnected;
     std::optional<Generation> ready_for;
     uint16_t master_port = 0;
@@ -155,19 +159,22 @@ class Rendezvous {
   void resume(Member& member, const MemberInfo& info, const Claim& claim, Instant now);
   int alive() const;  // members that count for the quorum
   void form(Instant now);
-  void form_plan(const std::vector<const Member*>& agents, Intake taken);  // rendezvous_plan.cc, as all until charge()
-  bool any_veteran() const;                                                // a worker with the job's state lives
-  bool any_finished() const;                                               // some worker has ended well
+  bool any_veteran() const;         // a worker with the job's state lives; rendezvous_plan.cc, as all until charge()
+  bool any_finished() const;        // some worker has ended well
   std::string why_restart() const;  // workers live, but cannot be planned; empty: they can
   bool settled_group() const;       // the running group can change in place
   void restart_instead(const std::string& reason);
   Intake intake() const;
-  void update_prepared();                                               // agents hear of it when they may start workers
-  bool prepares(const AgentId& id) const;                               // and this one may
+  void update_prepared();                  // agents hear of it when they may start workers
+  bool prepares(const AgentId& id) const;  // and this one may
+  void note_failure();
   bool charge(const std::string& cause, Duration uptime, Instant now);  // false: the job has ended
   void end(bool succeeded, const std::string& reason);
   void end_if_all_done();
   void drop(const AgentId& id);  // it left, or is known to be dead
+  // Why an agent that comes with this identity is not let in: it was replaced itself.
+  std::optional<std::string> why_replaced(const MemberInfo& info, const Claim& claim) const;
+  void replace_former(const MemberInfo& info, Instant now);  // agents of that identity are dead
   void lose(const AgentId& id, Loss how, const std::string& reason, Instant now);
   // Agents of the last round that are dead, so that nobody can count on them. Not those who died out of our sight while
   // somebody may live there: before, they may have helped the others to go on without us.
@@ -178,6 +185,7 @@ class Rendezvous {
   std::vector<Successor> worth_asking_after() const;  // agents of the last round that are no successors
   bool spans_machines() const;
   std::vector<const Member*> candidates(int spares = 0) const;  // in rank order, leaving ones left out
+  int usable(size_t agents) const;                              // so many of them can form a round
   void note(Note::Kind kind, const std::string& reason, const MemberInfo* member = nullptr);
 
   Terms terms_;
@@ -188,7 +196,7 @@ class Rendezvous {
   int legacy_spares_ = 0;  // of the host before
   bool incumbent_ = true;
   uint64_t next_seniority_ = 1;
-  RestartBudget budget_;
+  Restarts restarts_;
 
   Phase phase_ = Phase::kGathering;
   std::string reason_;
@@ -205,27 +213,22 @@ class Rendezvous {
   Instant host_fenced_{};       // after a takeover: when the lost host's workers are surely gone,
   Instant everybody_fenced_{};  // and those of every agent that has not come
   Instant in_sight_until_{};    // and until when the lost host would have told us of whoever left it
-  Duration last_uptime_{};
   std::vector<Successor> missing_;
-  Instant last_missing_{};  // when an agent was last lost that may live on elsewhere
-  bool lost_while_gathering_ = false;
-  bool failure_pending_ = false;
+  Instant last_missing_{};           // when an agent was last lost that may live on elsewhere
+  bool round_failed_ = false;        // the last round had a failure, charged or not: it has not ended well
   bool unexplained_stop_ = false;    // an agent came back without its workers and has not said why
   bool finishing_ = false;           // an agent has ended the running round: nobody is admitted any more
-  std::vector<Failure> failures_;    // of the last failed generation
   std::vector<std::string> causes_;  // what each restart was spent on, the last few
 
-  std::optional<GroupPlan> plan_;       // of the last round, if this host formed it and its workers are planned
+  Round formed_;                        // the last round, if this host formed it
   std::vector<std::string> departing_;  // workers of agents that leave in peace
   bool restart_ = false;                // this gathering is not in place
   bool preparing_ = false;              // as agents were told
-  int breaks_ = 0;                      // of groups, in a row, without a death
   Instant break_until_{};
 
-  std::string master_addr_;
-  uint16_t master_port_ = 0;
   bool succeeded_ = false;
   bool superseded_ = false;
+  bool retired_ = false;
   uint64_t revision_ = 1;
   uint64_t details_ = 1;
   Instant now_{};  // of the last event
@@ -235,9 +238,8 @@ class Rendezvous {
 // A connection that breaks while both processes live is made anew within this time, and nothing happens.
 inline constexpr Duration kReconnectWindow = 200ms;
 inline constexpr size_t kMembersMax = 20'000;
-inline constexpr size_t kFailuresMax = 64;
 inline constexpr size_t kSuccessorsMax = 8;
-// A group that breaks again and again though nobody dies is formed again after a pause that grows, then restarted.
-inline constexpr int kBreaksMax = 8;
+// Where agents have identities, as many are named: only of those who are can a newcomer prove that they are dead.
+inline constexpr size_t kIdentitiesMax = 64;
 
 }  // namespace rubato::elastic

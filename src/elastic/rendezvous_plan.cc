@@ -7,11 +7,6 @@
 
 namespace rubato::elastic {
 
-namespace {
-constexpr Duration kBreakPauseFirst = 100ms;
-constexpr Duration kBreakPauseMax = 5s;
-}  // namespace
-
 bool Rendezvous::any_veteran() const {
   return std::ranges::any_of(members_, [&](const auto& entry) {
     const Member& member = entry.second;
@@ -32,6 +27,7 @@ Intake Rendezvous::intake() const {
 
 std::string Rendezvous::why_restart() const {
   if (!any_veteran()) return "";
+  if (terms_.step > 1) return "the group has sizes in steps";
   for (const auto& [id, member] : members_) {
     const std::string where = "the agent on " + member.info.host;
     if (member.leaving) continue;
@@ -50,31 +46,8 @@ void Rendezvous::restart_instead(const std::string& reason) {
   note(Note::Kind::kGathering, reason_);
 }
 
-void Rendezvous::form_plan(const std::vector<const Member*>& agents, Intake taken) {
-  std::vector<std::vector<WorkerSlot>> slots;
-  size_t workers = 0;
-  bool able = true;
-  for (const Member* member : agents) {
-    slots.push_back(plannable(member->workers.slots, taken));
-    workers += slots.back().size();
-    able = able && !slots.back().empty() && member->workers.store.port != 0;
-  }
-  const std::vector<PlannedWorker> last = plan_ ? plan_->members : std::vector<PlannedWorker>{};
-  plan_.reset();
-  if (!able || workers > kPlanWorkersMax) return;
-  GroupPlan plan;
-  plan.members = compose(slots, last);
-  if (taken != Intake::kAll) plan.departing = departing_;
-  std::vector<MemberInfo> round;
-  for (const Member* member : agents) round.push_back(member->info);
-  const Member& first = *agents[static_cast<size_t>(plan.members.front().node)];
-  plan.store = first.workers.store;
-  plan.store.host = reachable_address(first.info, round);
-  plan_ = std::move(plan);
-}
-
 bool Rendezvous::settled_group() const {
-  return plan_ && std::ranges::all_of(members_, [&](const auto& entry) {
+  return formed_.plan && std::ranges::all_of(members_, [&](const auto& entry) {
            return entry.second.round != round_ || entry.second.settled;
          });
 }
@@ -118,15 +91,13 @@ void Rendezvous::broken(const AgentId& id, Generation generation, const std::str
   const auto it = members_.find(id);
   if (it == members_.end() || phase_ != Phase::kRunning || generation != generation_) return;
   it->second.heard = now;
-  breaks_ = now - running_since_ < kQuickCrash ? breaks_ + 1 : 1;
   gather(fmt::format("the group broke in a worker on {} ({})", it->second.info.host, reason), now);
-  if (breaks_ > kBreaksMax) {
-    breaks_ = 0;
-    failure_pending_ = true;
-    failures_.clear();
-    restart_ = true;
-  } else if (breaks_ > 1) {
-    break_until_ = now + std::min<Duration>(kBreakPauseMax, kBreakPauseFirst * (1 << (breaks_ - 2)));
+  const Duration pause = restarts_.note_break();
+  if (restarts_.breaks > kBreaksMax) {
+    restarts_.break_for_good();
+    round_failed_ = restart_ = true;
+  } else {
+    break_until_ = now + pause;
   }
   try_form(now);
 }

@@ -314,6 +314,20 @@ TEST(InPlace, SparesAreStartedAndTakeTheFirstPlaceThatIsFree) {
   EXPECT_EQ(group.planned(), (Ids{"2-1", "3-1"}));
 }
 
+TEST(InPlace, WhereSizesHaveStepsAllStartAnew) {
+  Terms limits = terms(2, 4);
+  limits.step = 2;
+  PlannedGroup group(limits);
+  group.train({"1", "2", "3", "4"});
+  group.kill("2");
+  for (const char* name : {"1", "3", "4"}) group.lives(name);
+  EXPECT_EQ(group.phase(), Phase::kGathering);
+  EXPECT_TRUE(group.view("1").restart);
+  for (const char* name : {"1", "3", "4"}) group.fresh(name);
+  EXPECT_EQ(group.phase(), Phase::kRunning);
+  EXPECT_EQ(group.planned(), (Ids{"1-2", "3-2"}));
+}
+
 TEST(InPlace, WhenNobodyWithTheStateIsLeftAllBeginTogether) {
   PlannedGroup group(terms(1, 2, 1));
   group.train({"1", "2"});

@@ -8,6 +8,8 @@
 namespace rubato::elastic {
 
 namespace {
+
+constexpr size_t kOneMachineMax = 256;  // agents that a view names
 std::string count(size_t n, std::string_view noun) { return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s"); }
 }  // namespace
 
@@ -15,10 +17,9 @@ void Rendezvous::gather(const std::string& reason, Instant now) {
   phase_ = Phase::kGathering;
   ++generation_;
   ++revision_;
-  last_uptime_ = now - running_since_;
+  restarts_.stop(now - running_since_);
   gathering_since_ = now;
   not_before_ = now;
-  lost_while_gathering_ = false;
   unexplained_stop_ = false;
   restart_ = false;
   departing_.clear();
@@ -48,8 +49,11 @@ bool Rendezvous::in_round(const AgentId& id) const {
 }
 
 void Rendezvous::drop(const AgentId& id) {
-  if (in_round(id)) dead_.in_round.insert(id);
-  members_.erase(id);
+  const auto it = members_.find(id);
+  if (it == members_.end()) return;
+  // A spare of the host before: nobody may wonder any more where it is.
+  if (in_round(id) || it->second.veteran) dead_.add(id, in_round(id));
+  members_.erase(it);
   ++details_;
 }
 
@@ -63,7 +67,9 @@ void Rendezvous::lose(const AgentId& id, Loss how, const std::string& reason, In
     drop(id);
   } else {
     const std::optional<Doorway> door = doorway(id);
-    if (door) missing_.push_back({id, member.info.host, door->address, door->port, in_round});
+    if (door) {
+      missing_.push_back({id, member.info.host, door->address, door->port, in_round, member.info.identity});
+    }
     members_.erase(it);
     last_missing_ = now;
     ++details_;
@@ -71,7 +77,7 @@ void Rendezvous::lose(const AgentId& id, Loss how, const std::string& reason, In
   note(Note::Kind::kLost, reason, &member.info);
   if (in_round && !done) {
     if (phase_ == Phase::kRunning) gather(fmt::format("lost the agent on {} ({})", member.info.host, reason), now);
-    lost_while_gathering_ = true;
+    restarts_.lost = true;
   }
   if (losing_several_) return;
   end_if_all_done();
@@ -79,12 +85,12 @@ void Rendezvous::lose(const AgentId& id, Loss how, const std::string& reason, In
 }
 
 void Rendezvous::try_form(Instant now) {
-  if (phase_ != Phase::kGathering || members_.empty()) return;
+  if (phase_ != Phase::kGathering || members_.empty() || retired_) return;
   const std::string waiting = unanswered(now);
   if (!waiting.empty()) return;
   const std::string cannot = why_restart();
   if (!cannot.empty()) return restart_instead(cannot);
-  if (any_finished() && !any_veteran() && !lost_while_gathering_ && !failure_pending_) {
+  if (any_finished() && !any_veteran() && !restarts_.lost && !round_failed_) {
     return end(true, "all workers ended well");
   }
   // Who lives does not wait for a replacement to be started.
@@ -113,22 +119,21 @@ std::string Rendezvous::unanswered(Instant now) const {
 }
 
 bool Rendezvous::settle_failure(Instant now) {
-  if (!std::exchange(failure_pending_, false)) return true;
-  if (lost_while_gathering_) return true;
-  const Failure* root = root_cause(failures_);
-  return charge(root ? describe(*root) : "a worker failed", last_uptime_, now);
+  const bool owes = restarts_.owes();
+  restarts_.failure_pending = false;
+  return !owes || charge(describe_cause(restarts_.failures), restarts_.uptime, now);
 }
 
 bool Rendezvous::charge(const std::string& cause, Duration uptime, Instant now) {
-  const std::optional<Duration> delay = budget_.charge(uptime);
+  const std::optional<Duration> delay = restarts_.charge(terms_.max_restarts, uptime);
   if (!delay) {
-    std::string words =
-        terms_.max_restarts == 0 ? cause : count(static_cast<size_t>(budget_.used()), "restart") + " used up: ";
+    std::string text =
+        terms_.max_restarts == 0 ? cause : count(static_cast<size_t>(restarts_.used), "restart") + " used up: ";
     if (terms_.max_restarts > 0) {
-      for (const std::string& earlier : causes_) words += earlier + "; ";
-      words += "now " + cause;
+      for (const std::string& earlier : causes_) text += earlier + "; ";
+      text += "now " + cause;
     }
-    end(false, words);
+    end(false, text);
     return false;
   }
   causes_.push_back(cause);
@@ -219,38 +224,44 @@ std::vector<const Rendezvous::Member*> Rendezvous::candidates(int spares) const 
   return order;
 }
 
+int Rendezvous::usable(size_t agents) const { return static_cast<int>(agents) / terms_.step * terms_.step; }
+
 void Rendezvous::form(Instant now) {
-  std::vector<const Member*> agents = candidates();
   const Intake taken = intake();
   const bool lives_on = taken != Intake::kAll;
-  if (lives_on) std::erase_if(agents, [&](const Member* m) { return plannable(m->workers.slots, taken).empty(); });
-  form_plan(agents, taken);
-  std::vector<MemberInfo> round;
-  for (const Member* member : agents) {
-    round.push_back(member->info);
-    if (plan_) round.back().nproc = static_cast<int>(plannable(member->workers.slots, taken).size());
+  std::vector<MemberInfo> agents;
+  std::vector<Answer> answers;
+  for (const Member* member : candidates()) {
+    Answer answer{member->master_port, plannable(member->workers.slots, taken), member->workers.store};
+    if (lives_on && answer.slots.empty()) continue;
+    agents.push_back(member->info);
+    answers.push_back(std::move(answer));
   }
-  const std::vector<Assignment> places = assign_ranks(round);
+  agents.resize(static_cast<size_t>(usable(agents.size())));
+  answers.resize(agents.size());
+  formed_ = form_round(agents, answers, formed_.plan);
+  if (formed_.plan && lives_on) formed_.plan->departing = departing_;
+  restarts_.start();
+  restarts_.failures.clear();
   round_ = generation_;
-  round_size_ = static_cast<int>(round.size());
+  round_size_ = static_cast<int>(agents.size());
   incumbent_ = true;
   dead_ = {};
   missing_.clear();
-  failures_.clear();
+  round_failed_ = false;
   finishing_ = lives_on && any_finished();
   round_ids_.clear();
-  for (size_t i = 0; i < round.size(); ++i) {
-    Member& member = members_.at(round[i].id);
+  for (size_t i = 0; i < agents.size(); ++i) {
+    Member& member = members_.at(agents[i].id);
     member.round = round_;
-    member.place = places[i];
+    member.place = formed_.places[i];
     member.settled = lives_on;  // they have declared that they can
-    round_ids_.insert(round[i].id);
+    round_ids_.insert(agents[i].id);
   }
-  master_addr_ = reachable_address(round.front(), round);
-  master_port_ = members_.at(round.front().id).master_port;
   phase_ = Phase::kRunning;
   running_since_ = now;
-  reason_ = count(round.size(), "agent") + ", " + count(static_cast<size_t>(places.front().world_size), "worker");
+  reason_ =
+      count(agents.size(), "agent") + ", " + count(static_cast<size_t>(formed_.places.front().world_size), "worker");
   ++revision_;
   update_prepared();
   note(Note::Kind::kRunning, reason_);
@@ -259,7 +270,7 @@ void Rendezvous::form(Instant now) {
 void Rendezvous::end_if_all_done() {
   if (phase_ == Phase::kEnded || round_ == 0) return;
   // While gathering, a round that lost a member or failed has not ended well, whatever the others say.
-  if (phase_ == Phase::kGathering && (lost_while_gathering_ || failure_pending_ || generation_ != round_ + 1)) return;
+  if (phase_ == Phase::kGathering && (restarts_.lost || round_failed_ || generation_ != round_ + 1)) return;
   int in_round = 0;
   for (const auto& [id, member] : members_) {
     if (member.round != round_) continue;
@@ -291,7 +302,7 @@ Legacy Rendezvous::legacy() const {
   legacy.round_size = round_ > 0 ? left : static_cast<int>(members_.size());
   legacy.spares = static_cast<int>(
       std::ranges::count_if(members_, [&](const auto& m) { return round_ > 0 && m.second.round != round_; }));
-  legacy.restarts_used = budget_.used();
+  legacy.restarts_used = restarts_.used;
   legacy.causes = causes_;
   legacy.next_seniority = next_seniority_;
   legacy.terms = terms_;
@@ -311,12 +322,16 @@ std::vector<Successor> Rendezvous::successors() const {
     if (member.info.peer_port != 0 && !member.leaving) order.push_back(&member);
   }
   std::ranges::sort(order, {}, [&](const Member* m) { return std::pair(m->round != round_, m->seniority); });
+  // On one machine all are named: only so each knows that nobody is elsewhere.
+  const bool named = !order.empty() && !order.front()->info.identity.empty();
+  const size_t most = !spans_machines() ? kOneMachineMax : named ? kIdentitiesMax : kSuccessorsMax;
   std::vector<Successor> out;
   for (const Member* member : order) {
-    if (out.size() >= kSuccessorsMax) break;
+    if (out.size() >= most) break;
     const Doorway door = *doorway(member->info.id);
     Successor successor{member->info.id, member->info.host, door.address, door.port};
     successor.in_round = member->round == round_;
+    successor.identity = member->info.identity;
     out.push_back(std::move(successor));
   }
   return out;
@@ -328,12 +343,13 @@ std::vector<Successor> Rendezvous::worth_asking_after() const {
   for (const auto& [id, member] : members_) {
     const std::optional<Doorway> door = doorway(id);
     if (member.leaving && in_round(id) && door) {
-      out.push_back({id, member.info.host, door->address, door->port, true});
+      out.push_back({id, member.info.host, door->address, door->port, true, member.info.identity});
     }
   }
   out.insert(out.end(), missing_.begin(), missing_.end());
   std::ranges::stable_partition(out, [](const Successor& agent) { return agent.in_round; });
-  if (out.size() > kSuccessorsMax) out.resize(kSuccessorsMax);
+  const bool named = !out.empty() && !out.front().identity.empty();
+  out.resize(std::min(out.size(), named ? kIdentitiesMax : kSuccessorsMax));
   return out;
 }
 
@@ -348,15 +364,16 @@ View Rendezvous::common_view() const {
   view.phase = phase_;
   view.reason = reason_;
   view.provisional = !quorum_holds();
+  view.host_leaves = retired_;
   view.successors = successors();
   view.missing = worth_asking_after();
-  view.master_addr = master_addr_;
-  view.master_port = master_port_;
+  view.master_addr = formed_.master_addr;
+  view.master_port = formed_.master_port;
   view.restart = phase_ == Phase::kGathering && restart_;
-  if (phase_ == Phase::kRunning) view.plan = plan_;
+  if (phase_ == Phase::kRunning) view.plan = formed_.plan;
   if (phase_ == Phase::kEnded) {
     view.succeeded = succeeded_;
-    if (!succeeded_) view.failures = failures_;
+    if (!succeeded_) view.failures = restarts_.failures;
   }
   return view;
 }

@@ -169,6 +169,65 @@ TEST(Spare, TakesThePlaceOfALostMember) {
   EXPECT_EQ(g.view("2").assignment->group_rank, 0);
 }
 
+Terms in_steps(int min, int max, int step) {
+  Terms t = terms(min, max);
+  t.step = step;
+  return t;
+}
+
+TEST(Steps, AGroupHasAMultipleAndTheYoungestWait) {
+  Group g(in_steps(2, 6, 2));
+  g.run({"1", "2", "3"});
+  EXPECT_EQ(g.placed(), (Names{"1", "2"}));
+  EXPECT_EQ(g.view("1").assignment->world_size, 2);
+  EXPECT_EQ(g.machine.legacy().spares, 1);
+}
+
+TEST(Steps, OneAgentMoreDisturbsNobodyAndAWholeStepGrowsTheGroup) {
+  Group g(in_steps(2, 6, 2));
+  g.run({"1", "2"});
+  g.join_all({"3"});
+  g.pass(60s);
+  EXPECT_EQ(g.generation(), 1u);
+  g.join_all({"4"});
+  EXPECT_EQ(g.phase(), Phase::kGathering);
+  g.ready_all();
+  EXPECT_EQ(g.placed(), (Names{"1", "2", "3", "4"}));
+}
+
+TEST(Steps, WhoIsLostCostsItsStepUntilAnotherComes) {
+  Group g(in_steps(2, 4, 2));
+  g.run({"1", "2", "3", "4"});
+  g.machine.disconnected(id("2"), Loss::kDead, g.now);
+  g.ready_all();
+  EXPECT_EQ(g.phase(), Phase::kRunning);
+  EXPECT_EQ(g.placed(), (Names{"1", "3"}));
+  g.join_all({"5"});
+  g.ready_all();
+  EXPECT_EQ(g.placed(), (Names{"1", "3", "4", "5"}));
+  EXPECT_EQ(g.machine.legacy().restarts_used, 0);
+}
+
+TEST(Steps, BelowTheMinimumItWaits) {
+  Group g(in_steps(4, 8, 4));
+  g.run({"1", "2", "3", "4", "5", "6"});
+  EXPECT_EQ(g.placed(), (Names{"1", "2", "3", "4"}));
+  for (const char* gone : {"1", "2", "3"}) g.machine.disconnected(id(gone), Loss::kDead, g.now);
+  g.ready_all();
+  EXPECT_EQ(g.phase(), Phase::kGathering);
+  EXPECT_EQ(g.reason(), "waiting for 1 more agent (3 of at least 4 here)");
+}
+
+TEST(Steps, ASuccessorKeepsThem) {
+  Group before(in_steps(2, 6, 2));
+  before.run({"1", "2", "3", "4"});
+  Group after(before.machine.legacy(), {"1"});
+  for (const char* name : {"2", "3", "4"}) EXPECT_EQ(after.join(name, before.claim(name)), std::nullopt);
+  after.ready_all();
+  after.pass(kRegather);
+  EXPECT_EQ(after.placed(), (Names{"2", "3"}));
+}
+
 TEST(Spare, ThatIsLostOrLeavesDisturbsNobody) {
   Group g(terms(1, 1));
   g.run({"1"});

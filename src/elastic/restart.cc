@@ -23,6 +23,11 @@ const Failure* root_cause(const std::vector<Failure>& failures) {
   return first == failures.end() ? nullptr : &*first;
 }
 
+std::string describe_cause(const std::vector<Failure>& failures) {
+  const Failure* first = root_cause(failures);
+  return first ? describe(*first) : "a worker failed";
+}
+
 std::string crash_signature(const std::vector<Failure>& failures) {
   constexpr size_t kMessageBytesMax = 500;
   const Failure* first = root_cause(failures);
@@ -30,13 +35,29 @@ std::string crash_signature(const std::vector<Failure>& failures) {
   return fmt::format("exit code {}: {}", first->exit_code, first->message.substr(0, kMessageBytesMax));
 }
 
-std::optional<Duration> RestartBudget::charge(Duration uptime) {
-  if (left() <= 0) return std::nullopt;
-  ++used_;
-  quick_crashes_ = uptime < kQuickCrash ? quick_crashes_ + 1 : 1;
-  if (quick_crashes_ < 2) return 0ns;
-  const int doublings = std::min(quick_crashes_ - 2, 20);
+std::optional<Duration> Restarts::charge(int most, Duration after) {
+  if (used >= most) return std::nullopt;
+  ++used;
+  return back_off(after);
+}
+
+Duration Restarts::back_off(Duration after) {
+  quick_crashes = after < kQuickCrash ? quick_crashes + 1 : 1;
+  if (quick_crashes < 2) return 0ns;
+  const int doublings = std::min(quick_crashes - 2, 20);
   return std::min<Duration>(kBackoffMax, kBackoffFirst * (1 << doublings));
+}
+
+Duration Restarts::note_break() {
+  breaks = uptime < kQuickCrash ? breaks + 1 : 1;
+  if (breaks < 2) return 0ns;
+  return std::min<Duration>(kBreakPauseMax, kBreakPauseFirst * (1 << std::min(breaks - 2, 20)));
+}
+
+void Restarts::break_for_good() {
+  breaks = 0;
+  failures.clear();
+  failure_pending = true;
 }
 
 }  // namespace rubato::elastic

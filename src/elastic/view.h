@@ -38,6 +38,7 @@ struct Successor {
   std::string address;
   uint16_t port = 0;
   bool in_round = false;  // it counts for the quorum
+  std::string identity;   // MemberInfo's
 };
 
 // What a successor knows of the host before it.
@@ -82,6 +83,7 @@ struct View {
 
   AgentId host;  // the agent that sends this
   bool host_in_round = false;
+  bool host_leaves = false;  // its last word: its workers are gone, and the first successor takes over at once
   // The oldest agents, host included, in the order in which they take over.
   std::vector<Successor> successors;
   std::vector<Successor> missing;  // agents of the last round that are leaving, or may live elsewhere

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 
 #include "elastic/rendezvous.h"
 #include "elastic/wire_json.h"
@@ -24,6 +23,7 @@ json terms_json(const Terms& t) {
           {"heartbeat_us", to_micros(t.heartbeat)},
           {"first_round_us", to_micros(t.first_round_after)},
           {"spares", t.spares},
+          {"step", t.step},
           {"quorum", t.needs_quorum}};
 }
 
@@ -38,6 +38,8 @@ Terms read_terms(const json& j) {
   t.first_round_after = from_micros(number<int64_t>(j, "first_round_us"));
   t.needs_quorum = j.at("quorum").get<bool>();
   t.spares = number<int>(j, "spares");
+  if (j.contains("step")) t.step = number<int>(j, "step");
+  if (t.step < 1 || t.min_nodes % t.step != 0) not_ours("'step' is none of these sizes");
   return t;
 }
 
@@ -72,6 +74,7 @@ json successors_json(const std::vector<Successor>& agents) {
   for (const Successor& s : agents) {
     list.push_back(
         {{"id", s.id.value}, {"host", s.host}, {"address", s.address}, {"port", s.port}, {"in_round", s.in_round}});
+    if (!s.identity.empty()) list.back()["identity"] = s.identity;
   }
   return list;
 }
@@ -86,6 +89,7 @@ std::vector<Successor> read_successors(const json& list) {
     s.address = cut_text(entry, "address");
     s.port = number<uint16_t>(entry, "port");
     s.in_round = entry.at("in_round").get<bool>();
+    if (entry.contains("identity")) s.identity = cut_text(entry, "identity");
     agents.push_back(std::move(s));
   }
   return agents;
@@ -117,58 +121,6 @@ Claim read_claim(const json& j) {
   c.restarts_used = number<int>(j, "restarts_used");
   c.peers = read_successors(j.at("peers"));
   return c;
-}
-
-// Letters, digits, '-': it becomes part of a file's name.
-std::string read_worker_id(const json& value) {
-  constexpr size_t kBytesMax = 64;
-  const auto id = value.get<std::string>();
-  const bool plain =
-      std::ranges::all_of(id, [](unsigned char c) { return c == '-' || (c < 128 && std::isalnum(c) != 0); });
-  if (id.empty() || id.size() > kBytesMax || !plain) not_ours("a worker's name that cannot be one");
-  return id;
-}
-
-json slots_json(const std::vector<WorkerSlot>& slots) {
-  json list = json::array();
-  for (const WorkerSlot& slot : slots) list.push_back({slot.id, slot.local_rank, static_cast<int>(slot.stage)});
-  return list;
-}
-
-std::vector<WorkerSlot> read_slots(const json& message) {
-  std::vector<WorkerSlot> slots;
-  for (const json& entry : list_at(message, "slots", kPlanWorkersMax)) {
-    if (!entry.is_array() || entry.size() != 3) not_ours("a worker's slot of the wrong length");
-    const int stage = number<int>(entry, size_t{2});
-    if (stage < 0 || stage > static_cast<int>(WorkerStage::kVeteran)) not_ours("a worker at an unknown stage");
-    slots.push_back({read_worker_id(entry[0]), number<int>(entry, size_t{1}), static_cast<WorkerStage>(stage)});
-  }
-  return slots;
-}
-
-json store_json(const MeetingPlace& store) {
-  return {{"host", store.host}, {"port", store.port}, {"token", store.token}};
-}
-
-MeetingPlace read_store(const json& j) {
-  return {cut_text(j, "host"), number<uint16_t>(j, "port"), cut_text(j, "token")};
-}
-
-json plan_json(const GroupPlan& plan) {
-  json members = json::array();
-  for (const PlannedWorker& one : plan.members) members.push_back({one.id, one.local_rank, one.node});
-  return {{"members", std::move(members)}, {"departing", plan.departing}, {"store", store_json(plan.store)}};
-}
-
-GroupPlan read_plan(const json& j) {
-  GroupPlan plan;
-  for (const json& entry : list_at(j, "members", kPlanWorkersMax)) {
-    if (!entry.is_array() || entry.size() != 3) not_ours("a planned worker of the wrong length");
-    plan.members.push_back({read_worker_id(entry[0]), number<int>(entry, size_t{1}), number<int>(entry, size_t{2})});
-  }
-  for (const json& entry : list_at(j, "departing", kPlanWorkersMax)) plan.departing.push_back(read_worker_id(entry));
-  plan.store = read_store(j.at("store"));
-  return plan;
 }
 
 json ready_json(const Ready& m) {
@@ -204,6 +156,7 @@ json view_json(const View& v, Instant now) {
   if (v.plan) j["plan"] = plan_json(*v.plan);
   j["restart"] = v.restart;
   j["prepare"] = v.prepare;
+  if (v.host_leaves) j["host_leaves"] = true;
   return j;
 }
 
@@ -227,6 +180,7 @@ View read_view(const json& j, Instant now) {
   if (j.contains("plan")) v.plan = read_plan(j.at("plan"));
   v.restart = j.at("restart").get<bool>();
   v.prepare = j.at("prepare").get<bool>();
+  v.host_leaves = j.contains("host_leaves") && j.at("host_leaves").get<bool>();
   return v;
 }
 
@@ -253,7 +207,13 @@ struct Encoder {
   }
   json operator()(const Succeeded& m) const { return {{"type", "succeeded"}, {"generation", m.generation}}; }
   json operator()(const Leave& m) const { return {{"type", "leave"}, {"reason", m.reason}}; }
-  json operator()(const Beat& m) const { return {{"type", "beat"}, {"sent_us", m.sent_us}, {"age_us", m.age_us}}; }
+  json operator()(const Beat& m) const {
+    return {{"type", "beat"},
+            {"sent_us", m.sent_us},
+            {"proof_us", m.proof_us},
+            {"since_us", m.since_us},
+            {"at_us", m.at_us}};
+  }
   json operator()(const Where& m) const {
     return {{"type", "where"},          {"epoch", m.epoch},         {"round", m.round},
             {"incumbent", m.incumbent}, {"seniority", m.seniority}, {"from", m.from.value}};
@@ -287,9 +247,9 @@ Message read_message(const json& j, Instant now) {
   if (type == "succeeded") return Succeeded{number<uint64_t>(j, "generation")};
   if (type == "leave") return Leave{cut_text(j, "reason")};
   if (type == "beat") {
-    from_micros(number<int64_t>(j, "sent_us"));
-    from_micros(number<int64_t>(j, "age_us"));
-    return Beat{number<int64_t>(j, "sent_us"), number<int64_t>(j, "age_us")};
+    for (const char* time : {"sent_us", "proof_us", "since_us", "at_us"}) from_micros(number<int64_t>(j, time));
+    return Beat{number<int64_t>(j, "sent_us"), number<int64_t>(j, "proof_us"), number<int64_t>(j, "since_us"),
+                number<int64_t>(j, "at_us")};
   }
   if (type == "where") {
     return Where{number<uint64_t>(j, "epoch"), number<uint64_t>(j, "round"), j.at("incumbent").get<bool>(),

@@ -46,12 +46,14 @@ struct Leave {
   std::string reason;
 };
 
-// "I am here", with the sender's own time; the host sends it back. So an agent knows that it was heard, and when: that
-// it hears its host proves nothing if the way back is cut.
-// The age says how long ago the agent's last proof of that was, so that both sides count from the same moment.
+// From an agent to its host six times per heartbeat, and back. A message may be on its way for as long as a network is
+// broken, so nobody concludes from when it came: the agent knows that it was heard at `sent` of the newest beat which
+// has come back; the host knows that this was after `proof`, an instant of its own clock.
 struct Beat {
-  int64_t sent_us = 0;
-  int64_t age_us = 0;
+  int64_t sent_us = 0;   // the agent's clock; 0: it need not come back
+  int64_t proof_us = 0;  // `since` of the newest beat that has come back to the agent; 0: none has
+  int64_t since_us = 0;  // `at` of the last answer that the agent had when it sent this
+  int64_t at_us = 0;     // the host's clock when it answered
 };
 
 // "Who hosts this group?", asked by a would-be host without a quorum. A host that has one, or an agent that knows one,
@@ -87,6 +89,6 @@ Message decode(std::string_view text, Instant now);
 
 // Bound on the size of a frame; the largest message is a view with failures.
 inline constexpr size_t kMessageMax = 8 << 20;
-inline constexpr int kProtocol = 2;
+inline constexpr int kProtocol = 3;
 
 }  // namespace rubato::elastic

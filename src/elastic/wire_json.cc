@@ -1,9 +1,12 @@
 #include "elastic/wire_json.h"
 
+#include <algorithm>
+#include <cctype>
+
 namespace rubato::elastic::wire {
 
-void not_ours(std::string_view words) {
-  throw Error(ErrorCode::kFailed, fmt::format("not a message of an agent: {}", words));
+void not_ours(std::string_view sentence) {
+  throw Error(ErrorCode::kFailed, fmt::format("not a message of an agent: {}", sentence));
 }
 
 Duration from_micros(int64_t us) {
@@ -22,6 +25,13 @@ std::string cut_text(const json& object, const char* key, size_t bytes_max) {
   return text;
 }
 
+// What JSON makes of a byte of valid UTF-8.
+size_t json_bytes(char byte) {
+  constexpr std::string_view kShort = "\"\\\b\f\n\r\t";
+  if (kShort.find(byte) != std::string_view::npos) return 2;
+  return static_cast<unsigned char>(byte) < 0x20 ? 6 : 1;
+}
+
 json parse_message(std::string_view text) {
   if (const std::optional<std::string> beyond = beyond_bounds(text, kMessageBounds)) not_ours(*beyond);
   return json::parse(text);
@@ -38,6 +48,7 @@ json member_json(const MemberInfo& m) {
   json j = {{"id", m.id.value},         {"host", m.host},           {"machine", m.machine}, {"address", m.address},
             {"addresses", m.addresses}, {"peer_port", m.peer_port}, {"nproc", m.nproc},     {"role", m.role}};
   if (m.node_rank) j["node_rank"] = *m.node_rank;
+  if (!m.identity.empty()) j["identity"] = m.identity;
   return j;
 }
 
@@ -55,6 +66,7 @@ MemberInfo read_member(const json& j) {
   m.nproc = number<int>(j, "nproc");
   m.role = cut_text(j, "role");
   if (j.contains("node_rank")) m.node_rank = number<int>(j, "node_rank");
+  if (j.contains("identity")) m.identity = cut_text(j, "identity");
   return m;
 }
 
@@ -69,6 +81,16 @@ Assignment read_assignment(const json& j) {
 }
 
 namespace {
+
+// Letters, digits, '-': it becomes part of a file's name.
+std::string read_worker_id(const json& value) {
+  constexpr size_t kBytesMax = 64;
+  const auto id = value.get<std::string>();
+  const bool plain =
+      std::ranges::all_of(id, [](unsigned char c) { return c == '-' || (c < 128 && std::isalnum(c) != 0); });
+  if (id.empty() || id.size() > kBytesMax || !plain) not_ours("a worker's name that cannot be one");
+  return id;
+}
 
 json failure_json(const Failure& f, Instant now) {
   return {{"host", f.host},
@@ -86,9 +108,21 @@ json failure_json(const Failure& f, Instant now) {
 
 Failure read_failure(const json& j, Instant now, size_t& bytes_left) {
   Failure f;
+  // Cut as it would be written again: that becomes a record of the journal.
   const auto take = [&](const char* key) {
-    std::string text = cut_text(j, key, bytes_left);
-    bytes_left -= text.size();
+    std::string text = j.at(key).get<std::string>();
+    size_t size = 0, written = 0, whole = 0, whole_written = 0;  // whole: up to the beginning of a character
+    for (; size < text.size() && written + json_bytes(text[size]) <= bytes_left; ++size) {
+      if ((static_cast<unsigned char>(text[size]) & 0xc0) != 0x80) {
+        whole = size;
+        whole_written = written;
+      }
+      written += json_bytes(text[size]);
+    }
+    const bool is_cut = size < text.size();
+    const bool inside = is_cut && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80;
+    text.resize(inside ? whole : size);
+    bytes_left -= inside ? whole_written : written;
     return text;
   };
   f.host = take("host");
@@ -119,6 +153,48 @@ std::vector<Failure> read_failures(const json& list, Instant now) {
   size_t bytes_left = kFailureTextsMax;
   for (const json& entry : list) failures.push_back(read_failure(entry, now, bytes_left));
   return failures;
+}
+
+json slots_json(const std::vector<WorkerSlot>& slots) {
+  json list = json::array();
+  for (const WorkerSlot& slot : slots) list.push_back({slot.id, slot.local_rank, static_cast<int>(slot.stage)});
+  return list;
+}
+
+std::vector<WorkerSlot> read_slots(const json& message) {
+  std::vector<WorkerSlot> slots;
+  for (const json& entry : list_at(message, "slots", kPlanWorkersMax)) {
+    if (!entry.is_array() || entry.size() != 3) not_ours("a worker's slot of the wrong length");
+    const int stage = number<int>(entry, size_t{2});
+    if (stage < 0 || stage > static_cast<int>(WorkerStage::kVeteran)) not_ours("a worker at an unknown stage");
+    slots.push_back({read_worker_id(entry[0]), number<int>(entry, size_t{1}), static_cast<WorkerStage>(stage)});
+  }
+  return slots;
+}
+
+json store_json(const MeetingPlace& store) {
+  return {{"host", store.host}, {"port", store.port}, {"token", store.token}};
+}
+
+MeetingPlace read_store(const json& j) {
+  return {cut_text(j, "host"), number<uint16_t>(j, "port"), cut_text(j, "token")};
+}
+
+json plan_json(const GroupPlan& plan) {
+  json members = json::array();
+  for (const PlannedWorker& one : plan.members) members.push_back({one.id, one.local_rank, one.node});
+  return {{"members", std::move(members)}, {"departing", plan.departing}, {"store", store_json(plan.store)}};
+}
+
+GroupPlan read_plan(const json& j) {
+  GroupPlan plan;
+  for (const json& entry : list_at(j, "members", kPlanWorkersMax)) {
+    if (!entry.is_array() || entry.size() != 3) not_ours("a planned worker of the wrong length");
+    plan.members.push_back({read_worker_id(entry[0]), number<int>(entry, size_t{1}), number<int>(entry, size_t{2})});
+  }
+  for (const json& entry : list_at(j, "departing", kPlanWorkersMax)) plan.departing.push_back(read_worker_id(entry));
+  plan.store = read_store(j.at("store"));
+  return plan;
 }
 
 std::string to_text(const json& message) { return message.dump(-1, ' ', false, json::error_handler_t::replace); }

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/time.h"
+#include "elastic/group_plan.h"
 #include "elastic/member.h"
 #include "elastic/restart.h"
 #include "model/limits.h"
@@ -18,7 +19,7 @@ namespace rubato::elastic::wire {
 
 using nlohmann::json;
 
-[[noreturn]] void not_ours(std::string_view words);  // an Error: "not a message of an agent: WORDS"
+[[noreturn]] void not_ours(std::string_view sentence);  // an Error: "not a message of an agent: WORDS"
 
 // As it stands there, or an Error: get<>() would cut off what does not fit.
 template <class T, class Key>
@@ -62,6 +63,14 @@ Assignment read_assignment(const json& j);
 json failures_json(const std::vector<Failure>& failures, Instant now);
 // The texts of all of them together have a bound: the last ones are cut off.
 std::vector<Failure> read_failures(const json& list, Instant now);
+
+// Workers that live on from one generation to the next.
+json slots_json(const std::vector<WorkerSlot>& slots);
+std::vector<WorkerSlot> read_slots(const json& message);  // of its "slots"
+json store_json(const MeetingPlace& store);
+MeetingPlace read_store(const json& j);
+json plan_json(const GroupPlan& plan);
+GroupPlan read_plan(const json& j);
 
 // One line. A host name or traceback need not be valid UTF-8: what is not is replaced; it never throws.
 std::string to_text(const json& message);

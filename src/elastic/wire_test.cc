@@ -25,6 +25,7 @@ MemberInfo some_member() {
   member.nproc = 8;
   member.role = "trainer";
   member.node_rank = 0;
+  member.identity = "worker-0";
   return member;
 }
 
@@ -85,18 +86,20 @@ View some_view() {
   view.master_addr = "10.0.0.1";
   view.master_port = 29500;
   view.host.value = "host-id";
-  view.host_in_round = true;
+  view.host_in_round = view.host_leaves = true;
   Successor successor;
   successor.id.value = "s";
   successor.host = "node2";
   successor.address = "10.0.0.2";
   successor.port = 4000;
   successor.in_round = true;
+  successor.identity = "worker-0";
   view.successors = {successor};
   view.missing = {successor, successor};
   view.plan = GroupPlan{{{"a-1", 0, 0}, {"b-2", 1, 1}}, {"c-3"}, {"10.0.0.1", 4711, "a token"}};
   view.restart = view.prepare = true;
   view.legacy.terms.spares = 2;
+  view.legacy.terms.step = 2;
   view.succeeded = true;
   view.failures = {some_failure(3), some_failure(4)};
   return view;
@@ -116,7 +119,7 @@ std::vector<Message> one_of_each() {
           Failed{8, {some_failure()}},
           Succeeded{8},
           Leave{"SIGTERM"},
-          Beat{-5, 7},
+          Beat{-5, 7, 8, 9},
           some_view(),
           Refused{"no room"},
           Moved{"node2", 4000, 4, 3},
@@ -193,6 +196,7 @@ TEST(Wire, AJoinKeepsTheMemberAndItsClaim) {
   EXPECT_EQ(back.member.nproc, 8);
   EXPECT_EQ(back.member.role, "trainer");
   EXPECT_EQ(back.member.node_rank, 0);
+  EXPECT_EQ(back.member.identity, "worker-0");
   EXPECT_EQ(back.claim.epoch, 3u);
   EXPECT_EQ(back.claim.generation, 9u);
   EXPECT_EQ(back.claim.round, 8u);
@@ -222,7 +226,7 @@ TEST(Wire, AViewKeepsEveryField) {
   EXPECT_EQ(back.master_addr, sent.master_addr);
   EXPECT_EQ(back.master_port, sent.master_port);
   EXPECT_EQ(back.host, sent.host);
-  EXPECT_TRUE(back.host_in_round);
+  EXPECT_TRUE(back.host_in_round && back.host_leaves);
   EXPECT_EQ(back.plan, sent.plan);
   EXPECT_TRUE(back.restart);
   EXPECT_TRUE(back.prepare);
@@ -235,8 +239,17 @@ TEST(Wire, AViewKeepsEveryField) {
   EXPECT_EQ(back.successors[0].address, "10.0.0.2");
   EXPECT_EQ(back.successors[0].port, 4000);
   EXPECT_TRUE(back.successors[0].in_round);
+  EXPECT_EQ(back.successors[0].identity, "worker-0");
   ASSERT_EQ(back.failures.size(), 2u);
   expect_same(back.failures[1], sent.failures[1]);
+}
+
+TEST(Wire, AStepMustDivideTheLeastSize) {
+  for (const int step : {0, -1, 3}) {
+    View view = some_view();
+    view.legacy.terms.step = step;
+    EXPECT_FALSE(is_message(encode(view, kNow))) << step;
+  }
 }
 
 TEST(Wire, AWorkersNameMustFitIntoAFilesName) {
@@ -266,8 +279,11 @@ TEST(Wire, SmallMessagesKeepTheirFields) {
   EXPECT_EQ(round_trip(Succeeded{8}).generation, 8u);
   EXPECT_EQ(round_trip(Leave{"SIGTERM"}).reason, "SIGTERM");
   EXPECT_EQ(round_trip(Refused{"no"}).reason, "no");
-  EXPECT_EQ(round_trip(Beat{123456789, 42}).sent_us, 123456789);
-  EXPECT_EQ(round_trip(Beat{123456789, 42}).age_us, 42);
+  const Beat beat = round_trip(Beat{123456789, 42, 43, 44});
+  EXPECT_EQ(beat.sent_us, 123456789);
+  EXPECT_EQ(beat.proof_us, 42);
+  EXPECT_EQ(beat.since_us, 43);
+  EXPECT_EQ(beat.at_us, 44);
   const Where where = round_trip(Where{4, 3, true, 2, AgentId{"w"}});
   EXPECT_EQ(where.from.value, "w");
   EXPECT_EQ(where.epoch, 4u);
@@ -302,7 +318,7 @@ TEST(Wire, BytesThatAreNotUtf8AreReplacedAndNeverThrow) {
 TEST(Wire, JunkIsRefusedWithAnError) {
   for (const char* junk : {"", " ", "{", "null", "[]", "17", "\"join\"", "{}", "{\"type\":1}", "{\"type\":\"what\"}",
                            "{\"type\":\"ready\"}", "{\"type\":\"ready\",\"generation\":\"9\",\"port\":1}",
-                           "{\"type\":\"beat\",\"sent_us\":1,\"age_us\":1}x", "\xff\xfe", "GET / HTTP/1.1\r\n\r\n"}) {
+                           "{\"type\":\"beat\",\"sent_us\":1}x", "\xff\xfe", "GET / HTTP/1.1\r\n\r\n"}) {
     EXPECT_FALSE(is_message(junk)) << junk;
   }
   EXPECT_FALSE(is_message(std::string(kMessageMax + 1, ' ')));
@@ -313,7 +329,7 @@ TEST(Wire, AMessageWithoutOneOfItsFieldsIsRefused) {
   for (const Message& message : one_of_each()) {
     const json whole = json::parse(encode(message, kNow));
     for (const auto& [name, value] : whole.items()) {
-      if (name == "assignment" || name == "plan") continue;  // may be absent
+      if (name == "assignment" || name == "plan" || name == "host_leaves") continue;  // may be absent
       json part = whole;
       part.erase(name);
       EXPECT_FALSE(is_message(part.dump())) << whole["type"] << " without " << name;
@@ -389,8 +405,8 @@ RC_GTEST_PROP(Wire, MutatedTextIsAMessageOrAnError, ()) {
   is_message(text);
 }
 
-RC_GTEST_PROP(Wire, AnyTextSurvivesTheTrip, (const std::string& words, uint64_t generation)) {
-  const std::string valid = round_trip(Leave{words}).reason;  // what is no UTF-8 is replaced here
+RC_GTEST_PROP(Wire, AnyTextSurvivesTheTrip, (const std::string& sentence, uint64_t generation)) {
+  const std::string valid = round_trip(Leave{sentence}).reason;  // what is no UTF-8 is replaced here
   RC_ASSERT(round_trip(Leave{valid}).reason == valid);
   RC_ASSERT(round_trip(Succeeded{generation}).generation == generation);
 }

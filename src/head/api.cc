@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
@@ -31,6 +32,7 @@ constexpr size_t kEventsDefault = 100;
 constexpr size_t kEventsMax = 5000;
 constexpr size_t kJobEventsShown = 20;
 constexpr uint64_t kJobEventsSearched = 2000;
+constexpr double kDrainMaxS = 7 * 24 * 3600;
 
 json parse_body(const ServerRequest& request) {
   if (trim(request.body).empty()) return json::object();
@@ -101,6 +103,16 @@ const cluster::Node& find_node(const State& state, const std::string& id) {
   return it->second;
 }
 
+// The last ones about a job.
+std::vector<api::Event> events_of(const JobId& job, const SharedRecords& records) {
+  std::vector<api::Event> events;
+  for (auto it = records.rbegin(); it != records.rend() && events.size() < kJobEventsShown; ++it) {
+    if (cluster::job_of((*it)->event) == job) events.push_back(event_document(**it));
+  }
+  std::ranges::reverse(events);
+  return events;
+}
+
 }  // namespace
 
 Api::Api(World& world, Controller& controller, Metrics& metrics, std::string token, size_t record_bytes_max)
@@ -122,6 +134,8 @@ const std::vector<Api::Route>& Api::routes() {
       {"GET /api/v1/nodes", &Api::nodes},
       {"GET /api/v1/nodes/{id}", &Api::node},
       {"DELETE /api/v1/nodes/{id}", &Api::drain_node},
+      {"POST /api/v1/nodes/{id}/drain", &Api::drain_node_by},
+      {"DELETE /api/v1/nodes/{id}/drain", &Api::keep_node},
       {"POST /api/v1/nodes/{id}/lost", &Api::declare_lost},
       {"GET /api/v1/nodes/{id}/why", &Api::node_why},
       {"GET /api/v1/nodes/{id}/log", &Api::node_log},
@@ -241,7 +255,7 @@ Task<ServerReply> Api::show_metrics(Call) {
 
 Task<ServerReply> Api::status(Call) {
   const uint64_t last = (co_await controller_.settled())->offset;
-  std::vector<cluster::Record> recent =
+  SharedRecords recent =
       co_await controller_.history().records(last > kEventsShown ? last - kEventsShown : 0, kEventsShown);
   const MissingByJob missing = controller_.logs().missing_by_job();
   const HeadSettings& settings = controller_.settings();
@@ -303,6 +317,30 @@ Task<ServerReply> Api::drain_node(Call call) {
   co_return reply(api::Accepted{}, 202);
 }
 
+Task<ServerReply> Api::drain_node_by(Call call) {
+  reconcile::DrainNode drain;
+  drain.node = NodeId{call.parts["id"]};
+  drain.reason = "drained by a person";
+  const json body = parse_body(call.request);
+  if (body.contains("deadline_s")) {
+    const double in_s = field<double>(body, "deadline_s", 0);
+    if (!(in_s >= 0 && in_s <= kDrainMaxS)) {
+      throw Error(ErrorCode::kUsage, fmt::format("a deadline in {:g} s is none", in_s), "deadline_s",
+                  "write seconds from now, at most a week of them");
+    }
+    drain.deadline = cluster::later(controller_.now(), seconds(in_s));
+  }
+  reconcile::Request request = std::move(drain);
+  co_await admit(std::move(request));
+  co_return reply(api::Accepted{}, 202);
+}
+
+Task<ServerReply> Api::keep_node(Call call) {
+  reconcile::Request request = reconcile::KeepNode{NodeId{call.parts["id"]}, "a person asked for it"};
+  co_await admit(std::move(request));
+  co_return reply(api::Accepted{}, 202);
+}
+
 Task<ServerReply> Api::declare_lost(Call call) {
   reconcile::DeclareNodeLost lost;
   lost.node = NodeId{call.parts["id"]};
@@ -347,7 +385,7 @@ Task<ServerReply> Api::package(Call call) {
 }
 
 Task<ServerReply> Api::put_package(Call call) {
-  if (call.request.body.size() > kPackagePartMax) {
+  if (call.request.body.size() > kPackagePartBodyMax) {
     co_return error_reply(413, "too_large", "a part of a package has 4 MiB at most", "", "send it in smaller parts");
   }
   const uint64_t offset = number(call.request, "offset").value_or(0);
@@ -373,10 +411,13 @@ Task<ServerReply> Api::accept_job(JobSpec spec, std::string request_id, std::str
   submit.rerun_of = std::move(rerun_of);
   reconcile::Request request = std::move(submit);
   const JobId id = co_await admit(std::move(request));
-  const cluster::Job& job = cluster::find_job(state, id.value);
-  api::Job document = job_document(state, job);
-  if (const auto never = policy::why_never(state, job.spec)) document.never_fits = reasons_document(*never);
-  co_return reply(document, 201);
+  MakeDocument make = [id](const State& durable) {
+    const cluster::Job& job = cluster::find_job(durable, id.value);
+    api::Job document = job_document(durable, job);
+    if (const auto never = policy::why_never(durable, job.spec)) document.never_fits = reasons_document(*never);
+    return api::to_json(document);
+  };
+  co_return co_await reply_from_state(std::move(make), 201);
 }
 
 Task<ServerReply> Api::submit(Call call) {
@@ -409,17 +450,17 @@ Task<ServerReply> Api::job(Call call) {
   const JobId id = cluster::find_job(state, call.parts["ref"]).id;
   const uint64_t last = state.offset;
   const uint64_t from = last > kJobEventsSearched ? last - kJobEventsSearched : 0;
-  std::vector<api::Event> events;
-  for (const cluster::Record& record : co_await controller_.history().records(from, kJobEventsSearched)) {
-    if (cluster::job_of(record.event) == id) events.push_back(event_document(record));
-  }
-  if (events.size() > kJobEventsShown)
-    events.erase(events.begin(), events.end() - static_cast<std::ptrdiff_t>(kJobEventsShown));
-  api::Job document = job_document(state, cluster::find_job(state, id.value));
-  document.events = std::move(events);
-  const auto& missing = controller_.logs().missing(id);
-  if (!missing.empty()) document.missing_lines = missing_lines_document(missing);
-  co_return reply(document);
+  SharedRecords records = co_await controller_.history().records(from, kJobEventsSearched);
+  MakeDocument make = [id, records = std::move(records), missing = controller_.logs().missing(id),
+                       checkpoints = checkpoints_document(controller_.checkpoints(), id)](const State& durable) {
+    api::JobDetail document;
+    static_cast<api::Job&>(document) = job_document(durable, cluster::find_job(durable, id.value));
+    document.events = events_of(id, records);
+    if (!missing.empty()) document.missing_lines = missing_lines_document(missing);
+    document.checkpoints = checkpoints;
+    return api::to_json(document);
+  };
+  co_return co_await reply_from_state(std::move(make));
 }
 
 Task<ServerReply> Api::stop(Call call) {
@@ -427,13 +468,21 @@ Task<ServerReply> Api::stop(Call call) {
   const JobId id = cluster::find_job(state, call.parts["ref"]).id;
   reconcile::Request request = reconcile::StopJob{id, "a person asked for it"};
   co_await admit(std::move(request));
-  co_return reply(job_document(state, cluster::find_job(state, id.value)), 202);
+  MakeDocument make = [id](const State& durable) {
+    return api::to_json(job_document(durable, cluster::find_job(durable, id.value)));
+  };
+  co_return co_await reply_from_state(std::move(make), 202);
 }
 
 Task<ServerReply> Api::job_why(Call call) {
   const State& state = *co_await controller_.settled();
-  co_return reply(
-      why_job(state, controller_.observed(), cluster::find_job(state, call.parts["ref"]), controller_.now()));
+  const cluster::Job& job = cluster::find_job(state, call.parts["ref"]);
+  MakeDocument make = [id = job.id, why = why_job(state, controller_.observed(), job, controller_.now())](
+                          const State& durable) mutable {
+    why.queue = queue_document(durable, cluster::find_job(durable, id.value));
+    return api::to_json(why);
+  };
+  co_return co_await reply_from_state(std::move(make));
 }
 
 Task<ServerReply> Api::logs(Call call) {
@@ -464,7 +513,7 @@ Task<ServerReply> Api::events(Call call) {
       static_cast<size_t>(std::min<uint64_t>(number(call.request, "limit").value_or(kEventsDefault), kEventsMax));
   const uint64_t after = number(call.request, "after").value_or(last > limit ? last - limit : 0);
   if (flag(call.request, "follow")) co_return stream_events(controller_, after);
-  const auto records = std::make_shared<std::vector<cluster::Record>>();
+  const auto records = std::make_shared<SharedRecords>();
   *records = co_await controller_.history().records(after, limit);
   const auto made = std::make_shared<ServerReply>();
   std::function<void()> work = [records, made] { *made = reply(events_document(*records)); };
@@ -477,7 +526,7 @@ Task<ServerReply> Api::replay(Call call) {
   const std::optional<uint64_t> offset = number(call.request, "offset");
   std::shared_ptr<State> state = co_await controller_.history().replay(until, offset);
   const uint64_t last = state->offset;
-  const auto recent = std::make_shared<std::vector<cluster::Record>>();
+  const auto recent = std::make_shared<SharedRecords>();
   *recent = co_await controller_.history().records(last > kEventsShown ? last - kEventsShown : 0,
                                                    std::min<size_t>(kEventsShown, last));
   const auto made = std::make_shared<ServerReply>();

@@ -44,6 +44,8 @@ class Api {
   Task<ServerReply> nodes(Call call);
   Task<ServerReply> node(Call call);
   Task<ServerReply> drain_node(Call call);
+  Task<ServerReply> drain_node_by(Call call);
+  Task<ServerReply> keep_node(Call call);
   Task<ServerReply> declare_lost(Call call);
   Task<ServerReply> node_why(Call call);
   Task<ServerReply> request_resources(Call call);

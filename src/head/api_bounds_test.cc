@@ -117,13 +117,13 @@ TEST_F(ApiBounds, WhatAJobMayAskFor) {
     const std::string answer = refusal("POST", "/api/v1/jobs", body);
     EXPECT_TRUE(answer.starts_with("refused: ")) << field << ": " << answer;
   };
-  refused("args", std::vector<std::string>(kJobWordsMax + 1, "a"));
-  refused("args", std::vector<std::string>{std::string(kJobWordBytesMax + 1, 'a')});
+  refused("args", std::vector<std::string>(kJobArgumentsMax + 1, "a"));
+  refused("args", std::vector<std::string>{std::string(kJobArgumentBytesMax + 1, 'a')});
   refused("args", std::vector<std::string>(20, std::string(100'000, 'a')));
   json variables = json::object();
-  for (size_t i = 0; i <= kJobWordsMax; ++i) variables[fmt::format("V{}", i)] = "1";
+  for (size_t i = 0; i <= kJobArgumentsMax; ++i) variables[fmt::format("V{}", i)] = "1";
   refused("env", variables);
-  refused("env", json{{"V", std::string(kJobWordBytesMax + 1, 'a')}});
+  refused("env", json{{"V", std::string(kJobArgumentBytesMax + 1, 'a')}});
   json resources = json::object();
   for (size_t i = 0; i <= kResourceNamesMax; ++i) resources[fmt::format("r{}", i)] = 1;
   refused("per_worker", resources);

@@ -58,7 +58,7 @@ Task<ServerReply> Api::request_resources(Call call) {
 }
 
 Task<ServerReply> Api::audit(Call) {
-  const std::optional<std::vector<NodeId>> there = co_await controller_.machines_there();
+  const std::optional<std::vector<NodeId>> there = co_await controller_.list_machines();
   MakeDocument make = [there, now = controller_.now()](const State& state) {
     return api::to_json(audit_document(state, there, now));
   };
@@ -71,14 +71,20 @@ Task<ServerReply> Api::decisions(Call call) {
     limit = std::min<size_t>(kDecisionsMax, static_cast<size_t>(std::max(0, std::atoi(it->second.c_str()))));
   }
   const uint64_t last = controller_.history().last();
-  const std::vector<cluster::Record> records =
+  SharedRecords records =
       co_await controller_.history().records(last > kSearched ? last - kSearched : 0, kSearched);
-  api::ScaleDecisions document;
-  for (auto it = records.rbegin(); it != records.rend() && document.decisions.size() < limit; ++it) {
-    if (std::optional<api::ScaleDecision> one = decision_document(*it)) document.decisions.push_back(std::move(*one));
-  }
-  std::ranges::reverse(document.decisions);
-  co_return reply(document);
+  const auto made = std::make_shared<ServerReply>();
+  std::function<void()> work = [records = std::move(records), limit, made] {
+    api::ScaleDecisions document;
+    for (auto it = records.rbegin(); it != records.rend() && document.decisions.size() < limit; ++it) {
+      if (std::optional<api::ScaleDecision> one = decision_document(**it))
+        document.decisions.push_back(std::move(*one));
+    }
+    std::ranges::reverse(document.decisions);
+    *made = reply(document);
+  };
+  co_await run_beside(controller_.settings().offload, std::move(work));
+  co_return std::move(*made);
 }
 
 Task<ServerReply> Api::plan(Call call) {
@@ -98,20 +104,21 @@ Task<ServerReply> Api::node_why(Call call) {
   const NodeId id{call.parts["id"]};
   const State& state = *co_await controller_.settled();
   const uint64_t last = state.offset;
-  const std::vector<cluster::Record> records =
+  SharedRecords records =
       co_await controller_.history().records(last > kSearched ? last - kSearched : 0, kSearched);
-  const std::optional<api::Why> past = why_from_records(id, records);
-  const auto node = state.nodes.find(id);
-  if (node == state.nodes.end()) {
-    if (!past) {
+  MakeDocument make = [id, records = std::move(records)](const State& durable) {
+    const std::optional<api::Why> past = why_from_records(id, records);
+    const auto node = durable.nodes.find(id);
+    if (node == durable.nodes.end()) {
+      if (past) return api::to_json(*past);
       throw Error(ErrorCode::kNotFound, fmt::format("there is no node '{}'", id.value), "",
                   "rubato status lists the nodes");
     }
-    co_return reply(*past);
-  }
-  api::Why why = why_node(state, node->second);
-  if (past) why.history = past->history;
-  co_return reply(why);
+    api::Why why = why_node(durable, node->second);
+    if (past) why.history = past->history;
+    return api::to_json(why);
+  };
+  co_return co_await reply_from_state(std::move(make));
 }
 
 }  // namespace rubato::head

@@ -49,10 +49,10 @@ Task<void> write_events(Controller& controller, uint64_t after, HttpStreamWriter
   while (true) {
     const auto records = co_await controller.history().records(after, kEventsAtOnce);
     std::string block;
-    for (const cluster::Record& record : records) {
-      block += fmt::format("id: {}\ndata: {}\n\n", record.offset,
-                           api::to_json(event_document(record)).dump(-1, ' ', false, json::error_handler_t::replace));
-      after = record.offset;
+    for (const auto& record : records) {
+      block += fmt::format("id: {}\ndata: {}\n\n", record->offset,
+                           api::to_json(event_document(*record)).dump(-1, ' ', false, json::error_handler_t::replace));
+      after = record->offset;
     }
     if (block.empty()) {
       Event& grown = controller.history().grown();

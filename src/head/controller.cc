@@ -24,6 +24,17 @@ constexpr Duration kProfileEvery = 20s;
 // Agents whose head does not answer for a heartbeat look for another: after such a stall they may be on their way back.
 Duration long_stall(Duration heartbeat) { return std::min<Duration>(heartbeat, 3s) / 2; }
 
+// Whether some of these say something new about workers that may change in place.
+bool workers_changed(const cluster::Observed& observed,
+                     const std::map<NodeId, std::vector<elastic::JobOrderReport>>& reports) {
+  return std::ranges::any_of(reports, [&](const auto& entry) {
+    return std::ranges::any_of(entry.second, [&](const elastic::JobOrderReport& report) {
+      const elastic::InPlaceReport* known = observed.in_place_of(report.job, entry.first);
+      return report.in_place && (!known || *known != *report.in_place);
+    });
+  });
+}
+
 }  // namespace
 
 Controller::Controller(World& world, Journal& journal, provider::NodeProvider& provider, HeadSettings settings,
@@ -36,6 +47,7 @@ Controller::Controller(World& world, Journal& journal, provider::NodeProvider& p
       logs_(world.clock.loop(), world.files, settings_.folder + "/jobs", settings_.offload),
       packages_(world, settings_.folder + "/packages", settings_.offload),
       outputs_(world, settings_.folder + "/jobs", settings_.offload),
+      checkpoints_(world, settings_.folder + "/jobs", settings_.offload, settings_.checkpoints),
       listening_(world.clock.now(), long_stall(settings_.heartbeat)),
       machines_(
           world, provider, settings_.agents, log, listening_, [this](cluster::Event event) { tell(std::move(event)); },
@@ -123,6 +135,7 @@ Task<void> Controller::run(Listener& listener) {
   scope_.spawn(machines_.keep_sweeping(state_));
   scope_.spawn(decide_and_act());
   scope_.spawn(keep_house(world_, settings_.folder, readers_, log_));
+  scope_.spawn(keep_peers());
   while (!finished() && !failure_) co_await changed_.wait();
   if (failure_) throw *failure_;
 }
@@ -208,18 +221,19 @@ Task<void> Controller::decide_and_commit() {
   const auto finishing = observed_.finishing;
   const auto unheard = observed_.unheard;
   const auto silent = observed_.silent;
+  const bool workers_told = workers_changed(observed_, reports_);
   std::vector<cluster::Event> happened = take_happened();
   // Most reports say what is known: with thousands of agents, deciding on each of them would take all the time there
   // is.
   const bool due = wake_.at && *wake_.at <= anchor_wall_;
   const bool same = ready == observed_.ready && problems == observed_.problems && finishing == observed_.finishing &&
-                    unheard == observed_.unheard && silent == observed_.silent;
+                    unheard == observed_.unheard && silent == observed_.silent && !workers_told;
   if (decided_ && happened.empty() && !due && same) {
     durable_ = covered;
     committed_.notify();
     co_return;
   }
-  reconcile::Decision decision = reconcile::decide(state_, observed_, std::move(happened), anchor_wall_);
+  reconcile::Decision decision = reconcile::decide(state_, plan_memory_, observed_, std::move(happened), anchor_wall_);
   metrics_
       .histogram("rubato_decision_seconds", "Time to decide one turn.",
                  {0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5})
@@ -228,10 +242,11 @@ Task<void> Controller::decide_and_commit() {
   wake_ = decision.wake;
   if (!decision.records.empty()) {
     committing_ = true;
-    co_await history_.append(decision.records);
+    const auto records = std::make_shared<const std::vector<Record>>(std::move(decision.records));
+    co_await history_.append(records);
     committing_ = false;
-    co_await act(decision.records);
-    count(decision.records);
+    co_await act(*records);
+    count(*records);
   }
   durable_ = covered;
   committed_.notify();
@@ -260,6 +275,9 @@ std::set<NodeId> Controller::concerned(const std::vector<Record>& records) {
       observed_.ready.erase(*id);
       observed_.problems.erase(*id);
       observed_.finishing.erase(*id);
+      observed_.in_place.erase(*id);
+      observed_.unsettled.erase(*id);
+      observed_.declined.erase(*id);
       continue;
     }
     for (const cluster::Seat& seat : job->second.seats) told.insert(seat.node);
@@ -363,6 +381,7 @@ std::optional<std::string> Controller::refuse(const elastic::Hello& hello) {
 
 void Controller::connected(const elastic::Hello& hello) {
   absent_.erase(hello.node);
+  observed_.away.erase(hello.node);
   if (observed_.silent.erase(hello.node) > 0) {
     decided_ = false;
     // It was this head that was cut off, it seems: the others are on their way back too.
@@ -386,7 +405,7 @@ void Controller::connected(const elastic::Hello& hello) {
     joined.started = hello.started;
     tell(std::move(joined));
   }
-  reported(hello.node, hello.errands);
+  reported(hello.node, hello.job_orders);
   if (hello.info.peer_port != 0 && !doors_.contains(hello.agent)) scope_.spawn(try_door(hello.node, hello.agent));
   // The state may be ahead of the journal: what it says now is for act() to send.
   if (committing_) {
@@ -396,8 +415,8 @@ void Controller::connected(const elastic::Hello& hello) {
   }
 }
 
-void Controller::reported(const NodeId& node, std::vector<elastic::ErrandReport> errands) {
-  reports_[node] = std::move(errands);
+void Controller::reported(const NodeId& node, std::vector<elastic::JobOrderReport> job_orders) {
+  reports_[node] = std::move(job_orders);
   changed_.notify();
 }
 
@@ -406,10 +425,27 @@ void Controller::caught_up(const NodeId& node) {
   changed_.notify();
 }
 
-void Controller::leaving(const NodeId& node, const elastic::Leaving& words) {
+void Controller::leaving(const NodeId& node, const elastic::Leaving& notice) {
   const auto it = state_.nodes.find(node);
-  if (it == state_.nodes.end() || it->second.phase != NodePhase::kUp) return;
-  tell(cluster::NodeDraining{node, fmt::format("{} (in {})", words.reason, format_duration(words.in))});
+  const std::optional<AgentId> agent = sessions_.agent_of(node);
+  if (it == state_.nodes.end() || !agent) return;
+  const cluster::Node& known = it->second;
+  bool is_its_agent = known.agent == *agent && (known.phase == NodePhase::kUp || known.phase == NodePhase::kDraining);
+  bool is_told = known.phase == NodePhase::kDraining && known.noticed;  // it tells it again on each connection
+  for (const cluster::Event& event : happened_) {
+    const auto* joined = std::get_if<cluster::NodeJoined>(&event);
+    is_its_agent = is_its_agent || (joined && joined->node == node && joined->agent == *agent);
+    const auto* told = std::get_if<cluster::NodeDraining>(&event);
+    is_told = is_told || (told && told->node == node && told->noticed);
+  }
+  if (is_its_agent && notice.ends) promises_[*agent] = world_.clock.now() + elastic::lease_over_after(notice.in);
+  if (!is_its_agent || is_told) return;
+  cluster::NodeDraining draining;
+  draining.node = node;
+  draining.reason = notice.reason;
+  draining.noticed = true;
+  if (notice.ends || notice.in > 0s) draining.deadline = cluster::later(now(), notice.in);
+  tell(std::move(draining));
 }
 
 // Each is a record: a job tells much more often than its profile changes.
@@ -436,12 +472,19 @@ void Controller::disconnected(const NodeId& node, bool closed) {
   absence.give_up = observed_.unheard.contains(node) ? std::max(give_up, patience_) : give_up;
   absence.closed = closed;
   absent_[node] = absence;
+  observed_.away.insert(node);
   begin_to_watch(node);
   changed_.notify();
 }
 
 elastic::Orders Controller::orders(const NodeId& node) {
-  return reconcile::orders_for(state_, node, settings_.folder + "/jobs");
+  elastic::Orders orders = reconcile::orders_for(state_, node, settings_.folder + "/jobs");
+  // An agent that was told by its machine knows better.
+  const auto it = state_.nodes.find(node);
+  if (it != state_.nodes.end() && it->second.departs() && !it->second.noticed)
+    orders.drain_in = std::max<Duration>(0s, it->second.deadline - now());
+  add_checkpoints(orders, node);
+  return orders;
 }
 
 Task<uint64_t> Controller::keep_lines(NodeId node, AgentId agent, elastic::LogLines lines) {
@@ -467,11 +510,12 @@ elastic::PackagePart Controller::package_part(const elastic::PackageWanted& want
 }
 
 void Controller::count(const std::vector<Record>& records) {
-  for (const Record& record : records) {
+  std::map<std::string_view, uint64_t> by_type;
+  for (const Record& record : records) ++by_type[cluster::type_name(record.event)];
+  for (const auto& [type, records_of_type] : by_type) {
     metrics_
-        .counter("rubato_events_total", "Records committed to the journal, by type.",
-                 {{"type", std::string(cluster::type_name(record.event))}})
-        .add();
+        .counter("rubato_events_total", "Records committed to the journal, by type.", {{"type", std::string(type)}})
+        .add(static_cast<double>(records_of_type));
   }
 }
 

@@ -16,6 +16,7 @@
 #include "cluster/observed.h"
 #include "cluster/state.h"
 #include "core/metrics.h"
+#include "head/checkpoints.h"
 #include "head/history.h"
 #include "head/job_logs.h"
 #include "head/machines.h"
@@ -23,6 +24,7 @@
 #include "head/package_store.h"
 #include "head/sessions.h"
 #include "head/state_readers.h"
+#include "reconcile/autoscale.h"
 #include "world/world.h"
 
 namespace rubato::head {
@@ -49,7 +51,9 @@ struct HeadSettings {
   ChannelKey key;
   // The next head runs on this machine too: nobody else can open the journal.
   bool stays_here = false;
-  Offload offload;  // of hashing, unpacking and waiting for the disk; unset: on the loop
+  elastic::CheckpointLimits checkpoints;
+  size_t checkpoint_peers = 1;  // nodes that hold copies of what the head has
+  Offload offload;              // of hashing, unpacking and waiting for the disk; unset: on the loop
 };
 
 class Controller final : public SessionHost {
@@ -75,17 +79,19 @@ class Controller final : public SessionHost {
   // The durable state for work that takes long, beside the loop. It owns what else it touches.
   Task<void> read_state(std::function<void(const cluster::State&)> look) { return readers_.read(std::move(look)); }
   const cluster::Observed& observed() const { return observed_; }
+  const reconcile::PlanMemory& plan_memory() const { return plan_memory_; }
   bool is_connected(const NodeId& node) const { return sessions_.connected(node); }
   History& history() { return history_; }
   JobLogs& logs() { return logs_; }
   PackageStore& packages() { return packages_; }
   OutputStore& outputs() { return outputs_; }
+  CheckpointStore& checkpoints() { return checkpoints_; }
   const HeadSettings& settings() const { return settings_; }
   // The wall clock, but when that is set back this one goes on from where it was: deadlines are in its time, and would
   // not come for hours.
   WallTime now() const;
   // What the provider has, for the audit; nullopt when it does not say.
-  Task<std::optional<std::vector<NodeId>>> machines_there() { return machines_.there(); }
+  Task<std::optional<std::vector<NodeId>>> list_machines() { return machines_.list_machines(); }
   // Brings the gauges up to date: when somebody is about to read them.
   void gauge();
   // What is kept beside the state, for jobs and nodes; it must not grow with time.
@@ -96,11 +102,11 @@ class Controller final : public SessionHost {
   // SessionHost
   std::optional<std::string> refuse(const elastic::Hello& hello) override;
   void connected(const elastic::Hello& hello) override;
-  void reported(const NodeId& node, std::vector<elastic::ErrandReport> errands) override;
+  void reported(const NodeId& node, std::vector<elastic::JobOrderReport> job_orders) override;
   void fenced(const AgentId& agent, const std::vector<AgentId>& others) override;
   elastic::LeaseAnswer::Word vouch(const NodeId& node, const AgentId& agent) override;
   void caught_up(const NodeId& node) override;
-  void leaving(const NodeId& node, const elastic::Leaving& words) override;
+  void leaving(const NodeId& node, const elastic::Leaving& notice) override;
   void disconnected(const NodeId& node, bool closed) override;
   void profiled(const NodeId& node, elastic::JobHints hints) override;
   elastic::Orders orders(const NodeId& node) override;
@@ -112,8 +118,18 @@ class Controller final : public SessionHost {
   Task<elastic::OutputAck> keep_output(NodeId node, elastic::OutputPart part) override;
   void output_trouble(const NodeId& node, const elastic::OutputTrouble& trouble) override;
   void delivered(const NodeId& node) override;
+  // controller_checkpoints.cc
+  Task<elastic::OutputAck> checkpoint_offered(NodeId node, elastic::OutputOffer offer) override;
+  Task<elastic::OutputAck> keep_checkpoint(NodeId node, elastic::OutputPart part) override;
+  Task<elastic::PackagePart> checkpoint_part(elastic::PackageWanted wanted) override;
 
  private:
+  void add_checkpoints(elastic::Orders& orders, const NodeId& node);
+  void assign_peers(const JobId& job, bool has_new);  // has_new: of checkpoints
+  void set_peers(const JobId& job, std::set<NodeId> chosen);
+  void send_orders_soon(const NodeId& node);
+  void send_orders_to_workers_of(const JobId& job);
+  Task<void> keep_peers();
   // What the state says of this output; null when nobody wants it.
   const cluster::Output* output_of(const JobId& job, const NodeId& node) const;
   bool may_still_write(const JobId& job, const NodeId& node) const;
@@ -134,6 +150,7 @@ class Controller final : public SessionHost {
   void give_up_absent(std::vector<cluster::Event>& happened);
   std::optional<cluster::NodeLost> judge_absent(const NodeId& node, Absence& absence, Instant listened);
   bool is_heard(const NodeId& node) const;
+  Duration listed_after(const cluster::Node& node) const;
   bool replaces(const elastic::Hello& hello, const cluster::Node& node) const;
   // controller_fence.cc
   Task<void> try_door(NodeId node, AgentId agent);    // after it has joined
@@ -161,27 +178,33 @@ class Controller final : public SessionHost {
   JobLogs logs_;
   PackageStore packages_;
   OutputStore outputs_;
-  ListeningClock listening_;  // silence of others is counted in its time
+  CheckpointStore checkpoints_;
+  std::map<JobId, std::set<NodeId>> peers_;      // who is to hold copies of a job's checkpoints
+  std::map<NodeId, std::set<JobId>> copies_on_;  // the same by node
+  ListeningClock listening_;                     // silence of others is counted in its time
   Machines machines_;
 
   WallTime anchor_wall_{};  // now() was at least this
   Instant anchor_at_{};     // at this instant
   const std::shared_ptr<cluster::State> shared_state_ = std::make_shared<cluster::State>();
   cluster::State& state_ = *shared_state_;  // changed by turns only
+  reconcile::PlanMemory plan_memory_;
   StateReaders readers_;
   cluster::Observed observed_;
   std::vector<cluster::Event> happened_;
-  std::map<NodeId, std::vector<elastic::ErrandReport>> reports_;  // not looked at yet
+  std::map<NodeId, std::vector<elastic::JobOrderReport>> reports_;  // not looked at yet
   // Nodes that are not connected, and until when others are waited for, in listening time.
   std::map<NodeId, Absence> absent_;
   Instant patience_{};
   Instant began_{};                     // to listen, by the plain clock
   std::map<NodeId, Instant> answered_;  // when a node was last told that its workers may go on, by the plain clock
-  std::set<AgentId> doors_;             // agents that were reached at their own ports
-  std::set<AgentId> watched_;           // whose doors are being tried
+  // By then the agent has surely ended all its workers, as it said: the plain clock.
+  std::map<AgentId, Instant> promises_;
+  std::set<AgentId> doors_;    // agents that were reached at their own ports
+  std::set<AgentId> watched_;  // whose doors are being tried
   bool asking_provider_ = false;
   std::optional<Instant> stalled_;          // the last stall that was taken note of
-  std::map<JobId, std::set<NodeId>> told_;  // who has an errand of a job
+  std::map<JobId, std::set<NodeId>> told_;  // who has a job order of a job
   std::set<NodeId> owed_;                   // connected while a commit was under way: they get their orders after it
   cluster::Wake wake_;
   bool decided_ = false;

@@ -16,6 +16,7 @@ namespace {
 constexpr Duration kAskProviderEvery = 10s;
 // Clouds list a new machine late: that an old one is not listed means something.
 constexpr Duration kListedAfter = 5min;
+constexpr Duration kListedAfterNotice = 1min;
 constexpr Duration kKnockMax = 2s;
 constexpr Duration kKnockAgain = 250ms;
 constexpr Duration kKnockAgainMax = 5s;
@@ -33,6 +34,7 @@ void Controller::give_up_absent(std::vector<cluster::Event>& happened) {
     if (absence.dead || absence.give_up <= listened) due.push_back(node);
   }
   for (const NodeId& id : due) {
+    observed_.away.erase(id);
     const auto node = state_.nodes.find(id);
     const bool there = node != state_.nodes.end() &&
                        (node->second.phase == NodePhase::kUp || node->second.phase == NodePhase::kDraining);
@@ -51,6 +53,9 @@ std::optional<cluster::NodeLost> Controller::judge_absent(const NodeId& id, Abse
   // One without a door of its own: that its kernel ended the connection is all that can be known.
   const bool has_door = state_.nodes.at(id).info.peer_port != 0;
   if (absence.dead || (absence.closed && !has_door)) return cluster::NodeLost{id, "its agent is gone"};
+  if (const auto promise = promises_.find(state_.nodes.at(id).agent);
+      promise != promises_.end() && world_.clock.now() >= promise->second)
+    return cluster::NodeLost{id, "its machine has gone, as it had told"};
   const auto heard = [this](const NodeId& node) { return is_heard(node); };
   // Who holds no lease is ended by this head, and then it is known.
   const bool is_leased = observed_.leases && id.value != kHeadNode;
@@ -68,15 +73,21 @@ std::optional<cluster::NodeLost> Controller::judge_absent(const NodeId& id, Abse
   return std::nullopt;
 }
 
+// One that said that its machine would go by now is believed sooner.
+Duration Controller::listed_after(const cluster::Node& node) const {
+  const bool overdue = node.noticed && node.deadline != WallTime{} && now() >= node.deadline;
+  return overdue ? kListedAfterNotice : kListedAfter;
+}
+
 Task<void> Controller::ask_provider() {
   while (!observed_.silent.empty()) {
-    const std::optional<std::vector<NodeId>> listed = co_await machines_.there();
+    const std::optional<std::vector<NodeId>> listed = co_await machines_.list_machines();
     const std::set<NodeId> silent = observed_.silent;
     for (const NodeId& id : silent) {
       const auto node = state_.nodes.find(id);
       const auto absent = absent_.find(id);
       if (!listed || std::ranges::count(*listed, id) > 0 || node == state_.nodes.end() || absent == absent_.end() ||
-          now() - node->second.requested < kListedAfter)
+          now() - node->second.requested < listed_after(node->second))
         continue;
       absent->second.dead = true;
       absent->second.give_up = listening_.at(world_.clock.now());
@@ -99,7 +110,9 @@ elastic::LeaseAnswer::Word Controller::vouch(const NodeId& node, const AgentId& 
   if (it == state_.nodes.end()) return Word::kGivenUp;
   const cluster::Node& known = it->second;
   const bool going = known.phase == NodePhase::kLost || known.phase == NodePhase::kRemoving;
-  if (going || (!known.agent.value.empty() && known.agent != agent)) return Word::kGivenUp;
+  const bool is_another = !known.agent.value.empty() && known.agent != agent;
+  // A newer agent of the node was welcomed; that it has joined may not be written down yet.
+  if (going || (is_another && sessions_.agent_of(node) != agent)) return Word::kGivenUp;
   // Who is not connected may be given up in a moment: the time until then is not to be counted anew.
   if (known.agent != agent || !sessions_.connected(node)) return Word::kNotKnown;
   answered_[node] = world_.clock.now();
@@ -116,19 +129,23 @@ void Controller::fenced(const AgentId& agent, const std::vector<AgentId>& others
 // What is decided by: how long they have been silent, of those who may live. What nobody asks for is forgotten.
 void Controller::update_silence() {
   observed_.silence.clear();
+  observed_.ends_in.clear();
   std::set<AgentId> agents;
   std::set<NodeId> nodes;
   for (const JobId& id : state_.beside_cut_off) {
     for (const auto& [node, cut_off] : state_.jobs.at(id).cut_off) {
       agents.insert(cut_off.agent);
       nodes.insert(node);
+      if (const auto promise = promises_.find(cut_off.agent); promise != promises_.end())
+        observed_.ends_in[node] = promise->second - world_.clock.now();
     }
   }
   // What was learned of agents that are gone is forgotten now and then.
-  if (doors_.size() > 2 * state_.nodes.size() + kDoorsSpare) {
+  if (std::max(doors_.size(), promises_.size()) > 2 * state_.nodes.size() + kDoorsSpare) {
     std::set<AgentId> known = agents;
     for (const auto& [id, node] : state_.nodes) known.insert(node.agent);
     std::erase_if(doors_, [&](const AgentId& agent) { return !known.contains(agent); });
+    std::erase_if(promises_, [&](const auto& entry) { return !known.contains(entry.first); });
   }
   std::erase_if(observed_.fenced, [&](const auto& entry) { return !agents.contains(entry.first); });
   std::erase_if(answered_,

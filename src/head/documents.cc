@@ -29,23 +29,9 @@ std::optional<WallTime> unless_never(WallTime time) { return time == WallTime{} 
 
 api::Change change(const std::string& text, WallTime when = {}) { return {text, unless_never(when)}; }
 
-std::string phase_words(const Job& job) {
+std::string phase_text(const Job& job) {
   if (job.phase == JobPhase::kQueued && !job.reasons.against.empty()) return job.reasons.against.front().text;
   return job.reason;
-}
-
-// Its place in the queue, and who is before it; empty for a job that does not wait.
-api::QueuePlace queue_document(const State& state, const Job& job) {
-  api::QueuePlace document;
-  if (job.phase != JobPhase::kQueued) return document;
-  const std::vector<const Job*> queue = policy::queue_order(state);
-  const auto at = std::ranges::find(queue, job.id, [](const Job* one) { return one->id; });
-  document.place = at - queue.begin() + 1;
-  document.of = static_cast<int64_t>(queue.size());
-  document.ahead.emplace();
-  for (auto it = queue.begin(); it != at && document.ahead->size() < kAheadShown; ++it)
-    document.ahead->push_back({(*it)->id.value, (*it)->spec.name, (*it)->spec.owner, (*it)->spec.priority});
-  return document;
 }
 
 api::Decision decision_of(const Job& job) {
@@ -81,6 +67,18 @@ std::vector<api::Member> members_of(const Job& job) {
 
 }  // namespace
 
+api::QueuePlace queue_document(const State& state, const Job& job) {
+  api::QueuePlace document;
+  if (job.phase != JobPhase::kQueued) return document;
+  const policy::QueuePlace found = policy::queue_place(state, job, kAheadShown);
+  document.place = static_cast<int64_t>(found.place);
+  document.of = static_cast<int64_t>(state.queued.size());
+  document.ahead.emplace();
+  for (const Job* one : found.ahead)
+    document.ahead->push_back({one->id.value, one->spec.name, one->spec.owner, one->spec.priority});
+  return document;
+}
+
 std::vector<api::Obstacle> obstacles(const std::vector<cluster::Reasons::Obstacle>& list) {
   std::vector<api::Obstacle> out;
   for (const cluster::Reasons::Obstacle& one : list)
@@ -106,9 +104,9 @@ api::Event event_document(const cluster::Record& record) {
   return document;
 }
 
-api::Events events_document(const std::vector<cluster::Record>& records) {
+api::Events events_document(const SharedRecords& records) {
   api::Events document;
-  for (const cluster::Record& record : records) document.events.push_back(event_document(record));
+  for (const auto& record : records) document.events.push_back(event_document(*record));
   return document;
 }
 
@@ -131,6 +129,7 @@ api::Node node_document(const State& state, const Node& node, WallTime now) {
     for (const JobId& id : here->second) document.jobs.push_back(id.value);
   }
   document.why = node.reason;
+  if (node.phase == NodePhase::kDraining) document.deadline = unless_never(node.deadline);
   return document;
 }
 
@@ -150,10 +149,11 @@ api::JobSummary job_summary(const Job& job) {
   document.workers = job.workers();
   document.workers_min = job.spec.workers_min;
   document.workers_max = job.spec.workers_max;
+  document.workers_step = job.spec.workers_step;
   document.generation = job.generation;
-  document.restarts_used = job.restarts_used;
+  document.restarts_used = job.restarts.used;
   document.max_restarts = job.spec.max_restarts;
-  document.reason = phase_words(job);
+  document.reason = phase_text(job);
   document.submitted = unless_never(job.submitted);
   document.started = unless_never(job.started);
   document.ended = unless_never(job.ended_at);
@@ -167,6 +167,7 @@ api::Adaptive adaptive_document(const Job& job) {
   if (job.sized > 0) document.workers.value = job.sized;
   if (job.worthwhile > 0) document.worthwhile.value = job.worthwhile;
   document.reason = job.size_reason;
+  document.change_cost_s = cluster::change_cost_s(job);
   document.profile = to_json(*job.profile);
   return document;
 }
@@ -180,7 +181,8 @@ api::Job job_document(const State& state, const Job& job) {
   document.members = members_of(job);
   if (job.phase == JobPhase::kRunning) document.master = fmt::format("{}:{}", job.master_addr, job.master_port);
   if (!job.rerun_of.empty()) document.rerun_of = job.rerun_of;
-  for (const elastic::Failure& failure : job.failures) document.failures.push_back(cluster::to_json(failure));
+  if (!job.moved.empty()) document.moved = job.moved;
+  for (const elastic::Failure& failure : job.restarts.failures) document.failures.push_back(cluster::to_json(failure));
   for (const auto& [node, output] : job.outputs) document.outputs.push_back(output_document(node, output));
   if (cluster::ended(job.phase)) {
     document.exit = fmt::format("{}{}{}", to_string(job.phase), job.reason.empty() ? "" : ": ", job.reason);
@@ -232,7 +234,7 @@ api::Jobs jobs_document(const State& state, bool all) {
   return {job_summaries(state, ended)};
 }
 
-api::Status status_document(const State& state, const std::vector<cluster::Record>& events, WallTime now) {
+api::Status status_document(const State& state, const SharedRecords& events, WallTime now) {
   api::Status document;
   document.cluster.name = state.spec ? state.spec->name : "";
   document.cluster.head.pid = state.head_pid;
@@ -321,8 +323,8 @@ api::Why why_job(const State& state, const cluster::Observed& observed, const Jo
   document.subject = fmt::format("job {} ({})", job.id.value, job.spec.name);
   document.phase = to_string(job.phase);
   document.wanted = job.reasons.wanted;
-  document.queue = queue_document(state, job);
-  document.state = phase_words(job);
+  document.state = phase_text(job);
+  if (!job.moved.empty()) document.state += "; last move: " + job.moved;
   document.decision = decision_of(job);
   document.against = std::move(against);
   document.changes = std::move(changes);
@@ -345,7 +347,13 @@ api::Why why_node(const State& state, const Node& node) {
     const size_t jobs = here == state.jobs_on.end() ? 0 : here->second.size();
     document.against.push_back(
         {fmt::format("{} job{} still ha{} workers there", jobs, jobs == 1 ? "" : "s", jobs == 1 ? "s" : "ve"), {}});
-    document.changes.push_back(change("these workers have moved or ended"));
+    if (node.deadline == WallTime{}) {
+      document.changes.push_back(change("these workers have moved or ended"));
+    } else {
+      document.changes.push_back(change(node.noticed ? "these workers have moved, or end with the machine"
+                                                     : "these workers have moved, or are killed",
+                                        node.deadline));
+    }
   }
   if (node.phase == NodePhase::kUp && state.spec && !node.head) {
     const Duration timeout = reconcile::idle_timeout(*state.spec, node.type);

@@ -54,13 +54,13 @@ TEST(JobDocuments, JobsWithSeatsThenTheQueueInItsOrderThenTheEnded) {
 TEST(JobDocuments, WhyNamesWhoIsAhead) {
   const Queue queue;
   const State& state = queue.history.state;
-  const json why = api::to_json(why_job(state, {}, state.jobs.at(queue.low), queue.history.now));
-  EXPECT_EQ(why["queue"]["place"], 2);
-  EXPECT_EQ(why["queue"]["of"], 2);
-  ASSERT_EQ(why["queue"]["ahead"].size(), 1u);
-  EXPECT_EQ(why["queue"]["ahead"][0]["id"], queue.high.value);
-  EXPECT_EQ(why["queue"]["ahead"][0]["owner"], "bob");
-  EXPECT_TRUE(api::to_json(why_job(state, {}, state.jobs.at(queue.running), queue.history.now))["queue"].empty());
+  const json place = api::to_json(queue_document(state, state.jobs.at(queue.low)));
+  EXPECT_EQ(place["place"], 2);
+  EXPECT_EQ(place["of"], 2);
+  ASSERT_EQ(place["ahead"].size(), 1u);
+  EXPECT_EQ(place["ahead"][0]["id"], queue.high.value);
+  EXPECT_EQ(place["ahead"][0]["owner"], "bob");
+  EXPECT_TRUE(api::to_json(queue_document(state, state.jobs.at(queue.running))).empty());
 }
 
 }  // namespace

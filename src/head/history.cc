@@ -22,10 +22,10 @@ constexpr uint64_t kKeepRecords = 1'000'000;
 
 }  // namespace
 
-void History::remember(const Record& record) {
-  recent_.push_back(record);
+void History::remember(std::shared_ptr<const Record> record) {
+  last_ = record->offset;
+  recent_.push_back(std::move(record));
   if (recent_.size() > kRecentMax) recent_.pop_front();
-  last_ = record.offset;
 }
 
 Task<std::shared_ptr<State>> History::decode_snapshot(std::string bytes) {
@@ -46,8 +46,8 @@ Task<State> History::recover() {
   while (true) {
     const std::vector<JournalRecord> batch = co_await journal_.read(state.offset, kReadBatch);
     for (const JournalRecord& bytes : batch) {
-      const Record record = cluster::decode(bytes.offset, bytes.bytes);
-      cluster::apply(state, record);
+      const auto record = std::make_shared<const Record>(cluster::decode(bytes.offset, bytes.bytes));
+      cluster::apply(state, *record);
       remember(record);
       co_await turns.step();
     }
@@ -56,13 +56,18 @@ Task<State> History::recover() {
   co_return state;
 }
 
-Task<void> History::append(const std::vector<Record>& records) {
+Task<void> History::append(std::shared_ptr<const std::vector<Record>> records) {
+  // In slices, on the loop: beside it, a commit would stand behind the hashes of whole checkpoints.
   std::vector<std::string> bytes;
-  bytes.reserve(records.size());
-  for (const Record& record : records) bytes.push_back(cluster::encode(record.time, record.event));
+  bytes.reserve(records->size());
+  Turns turns(grown_.loop());
+  for (const Record& record : *records) {
+    bytes.push_back(cluster::encode(record.time, record.event));
+    co_await turns.step();
+  }
   const uint64_t last = co_await journal_.append(std::move(bytes));
-  CHECK(last == records.back().offset);
-  for (const Record& record : records) remember(record);
+  CHECK(last == records->back().offset);
+  for (const Record& record : *records) remember(std::shared_ptr<const Record>(records, &record));
   grown_.notify();
 }
 
@@ -131,17 +136,18 @@ Task<std::shared_ptr<State>> History::replay(std::optional<WallTime> time, std::
   co_return state;
 }
 
-Task<std::vector<Record>> History::records(uint64_t after, size_t count) {
-  const auto out = std::make_shared<std::vector<Record>>();
-  if (!recent_.empty() && after + 1 >= recent_.front().offset) {
-    for (size_t i = after + 1 - recent_.front().offset; i < recent_.size() && out->size() < count; ++i)
+Task<SharedRecords> History::records(uint64_t after, size_t count) {
+  const auto out = std::make_shared<SharedRecords>();
+  if (!recent_.empty() && after + 1 >= recent_.front()->offset) {
+    for (size_t i = after + 1 - recent_.front()->offset; i < recent_.size() && out->size() < count; ++i)
       out->push_back(recent_[i]);
     co_return std::move(*out);
   }
   const auto read = std::make_shared<std::vector<JournalRecord>>();
   *read = co_await journal_.read(after, count);
   std::function<void()> work = [read, out] {
-    for (const JournalRecord& bytes : *read) out->push_back(cluster::decode(bytes.offset, bytes.bytes));
+    for (const JournalRecord& bytes : *read)
+      out->push_back(std::make_shared<const Record>(cluster::decode(bytes.offset, bytes.bytes)));
   };
   co_await run_beside(offload_, std::move(work));
   co_return std::move(*out);

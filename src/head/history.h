@@ -2,11 +2,14 @@
 #pragma once
 
 #include <deque>
+#include <memory>
+#include <vector>
 
 #include "cluster/state.h"
 #include "core/channel.h"
 #include "core/log.h"
 #include "head/offload.h"
+#include "head/shared_records.h"
 #include "world/journal.h"
 
 namespace rubato::head {
@@ -23,8 +26,9 @@ class History {
   // The state after the last record. Throws an Error that names the record that cannot be read.
   Task<cluster::State> recover();
 
-  // Durable when it returns. The records' offsets must follow the last one.
-  Task<void> append(const std::vector<cluster::Record>& records);
+  // Durable when it returns. The records' offsets must follow the last one. They are shared, never copied: those who
+  // watch may hold them for long.
+  Task<void> append(std::shared_ptr<const std::vector<cluster::Record>> records);
 
   // Writes a snapshot when enough has been appended since the last one. A failure is logged: the journal is whole
   // without it.
@@ -36,19 +40,19 @@ class History {
   Task<std::shared_ptr<cluster::State>> replay(std::optional<WallTime> time, std::optional<uint64_t> offset);
 
   // Records after an offset, at most `count`; the recent ones from memory.
-  Task<std::vector<cluster::Record>> records(uint64_t after, size_t count);
+  Task<SharedRecords> records(uint64_t after, size_t count);
   uint64_t last() const { return last_; }
   Event& grown() { return grown_; }  // notified after each append
 
  private:
-  void remember(const cluster::Record& record);
+  void remember(std::shared_ptr<const cluster::Record> record);
   Task<std::shared_ptr<cluster::State>> decode_snapshot(std::string bytes);
 
   Journal& journal_;
   Log log_;
   Offload offload_;
   Event grown_;
-  std::deque<cluster::Record> recent_;
+  std::deque<std::shared_ptr<const cluster::Record>> recent_;
   uint64_t last_ = 0;
   uint64_t snapshot_at_ = 0;
 };

@@ -339,7 +339,7 @@ Task<JobLogs::Cursor> JobLogs::find(JobId job, LogFilter filter, std::optional<u
     Turns turns(loop_);
     while (!place->done) {
       std::function<void()> back = [&files = files_, path = path(job), index, filter, place] {
-        look_back(files, path, *index, filter, *place);
+        read_tail(files, path, *index, filter, *place);
       };
       co_await run_beside(offload_, std::move(back));
       co_await turns.step();

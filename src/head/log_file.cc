@@ -301,7 +301,7 @@ LogTail begin_tail(Files& files, const std::string& log, const LogIndex& index, 
   return tail;
 }
 
-void look_back(Files& files, const std::string& log, const LogIndex& index, const LogFilter& filter, LogTail& tail) {
+void read_tail(Files& files, const std::string& log, const LogIndex& index, const LogFilter& filter, LogTail& tail) {
   for (size_t read = 0; read < kBlocksAtOnce && !tail.done;) {
     if (tail.block == 0) {
       tail.done = true;
@@ -342,7 +342,7 @@ void read_log(Files& files, const std::string& log, const LogFilter& filter, std
   uint64_t from = 0;
   if (tail) {
     LogTail place = begin_tail(files, log, index, filter, *tail);
-    while (!place.done) look_back(files, log, index, filter, place);
+    while (!place.done) read_tail(files, log, index, filter, place);
     from = place.begin;
   }
   for (LogRange range : log_ranges(index, filter, from)) {

@@ -96,7 +96,7 @@ struct LogTail {
 LogTail begin_tail(Files& files, const std::string& log, const LogIndex& index, const LogFilter& filter,
                    uint64_t wanted);
 // Looks at no more than a few blocks of the file.
-void look_back(Files& files, const std::string& log, const LogIndex& index, const LogFilter& filter, LogTail& tail);
+void read_tail(Files& files, const std::string& log, const LogIndex& index, const LogFilter& filter, LogTail& tail);
 
 // All of the above at once, for a log that nobody writes to: gives `sink` the lines that match, piece by piece.
 void read_log(Files& files, const std::string& log, const LogFilter& filter, std::optional<uint64_t> tail,

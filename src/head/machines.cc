@@ -164,6 +164,7 @@ provider::NodeOrder Machines::order_for(const cluster::State& state, const clust
   order.node = node.id;
   order.type = state.spec->types.at(node.type);
   order.isolation = state.spec->isolation;
+  order.notice = state.spec->notice;
   order.head = head_;
   order.of_head = node.head;
   order.runtime = node.runtime;
@@ -307,7 +308,7 @@ Task<void> Machines::remove_stray(NodeId node) {
   removing_.erase(node);
 }
 
-Task<std::optional<std::vector<NodeId>>> Machines::there() {
+Task<std::optional<std::vector<NodeId>>> Machines::list_machines() {
   try {
     Task<std::vector<NodeId>> listed = provider_.list();
     co_return co_await within(world_.clock.loop(), listening_, kListMax, std::move(listed));
@@ -321,7 +322,7 @@ Task<void> Machines::sweep(const cluster::State& state) {
   // One that is being removed now may still be in the list, and be forgotten when the list comes.
   gone_.insert(removed_.begin(), removed_.end());
   ++sweeps_;
-  const std::optional<std::vector<NodeId>> listed = co_await there();
+  const std::optional<std::vector<NodeId>> listed = co_await list_machines();
   const std::set<NodeId> gone = gone_;
   if (--sweeps_ == 0) gone_.clear();
   if (!listed || all_known(state, *listed)) co_return;

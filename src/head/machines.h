@@ -34,7 +34,7 @@ class Machines {
   Task<void> keep_sweeping(const cluster::State& state);
 
   // What the provider has; nullopt when it does not say so in time.
-  Task<std::optional<std::vector<NodeId>>> there();
+  Task<std::optional<std::vector<NodeId>>> list_machines();
 
  private:
   void configure(const cluster::State& state);

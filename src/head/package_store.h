@@ -40,6 +40,5 @@ class PackageStore {
 };
 
 inline constexpr uint64_t kPackageSizeMax = uint64_t{2} << 30;
-inline constexpr size_t kPackagePartMax = size_t{4} << 20;  // of one request
 
 }  // namespace rubato::head

@@ -59,7 +59,7 @@ std::vector<api::PlannedChange> changes_document(const std::vector<reconcile::Pl
 
 api::Autoscaler autoscaler_document(const State& state, WallTime now) {
   api::Autoscaler document;
-  document.demand = reconcile::demand_words(state, now);
+  document.demand = reconcile::demand_texts(state, now);
   for (const auto& [id, node] : state.nodes) {
     if (node.phase == NodePhase::kRequested || node.phase == NodePhase::kStarting) ++document.launching[node.type];
   }
@@ -99,6 +99,9 @@ api::Audit audit_document(const State& state, const std::optional<std::vector<No
   return document;
 }
 
+// As in the states that `rubato plan` reads: their names have '_'.
+static std::string plan_name(Market market) { return market == Market::kSpot ? "spot" : "on_demand"; }
+
 api::Plan plan_document(const State& state, const ClusterSpec& next, WallTime now) {
   const policy::ScalePlan plan = reconcile::plan_with(state, next, now);
   const nlohmann::json told = policy::to_json(plan);
@@ -107,7 +110,7 @@ api::Plan plan_document(const State& state, const ClusterSpec& next, WallTime no
   document.changes = changes_document(reconcile::plan_changes(state, next));
   for (const auto& [type, count] : plan.launches_by_type()) document.launch[type] = count;
   for (const policy::PlannedLaunch& one : plan.launches) {
-    document.launches.push_back({one.type, one.count, one.zone, std::string(policy::to_string(one.market)),
+    document.launches.push_back({one.type, one.count, one.zone, plan_name(one.market),
                                  one.price_per_hour, one.estimated, one.why});
   }
   for (const policy::PlannedTermination& one : plan.terminations) document.terminate.push_back({one.id.value, one.why});
@@ -151,11 +154,12 @@ std::optional<api::ScaleDecision> decision_document(const cluster::Record& recor
   return document;
 }
 
-std::optional<api::Why> why_from_records(const NodeId& node, const std::vector<cluster::Record>& records) {
+std::optional<api::Why> why_from_records(const NodeId& node, const SharedRecords& records) {
   std::optional<api::ScaleDecision> last;
   std::vector<api::Change> history;
   bool gone = false;
-  for (const cluster::Record& record : records) {
+  for (const auto& shared : records) {
+    const cluster::Record& record = *shared;
     if (cluster::node_of(record.event) != node) continue;
     history.push_back({cluster::describe(record.event), record.time});
     gone = std::holds_alternative<cluster::NodeGone>(record.event);

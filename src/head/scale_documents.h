@@ -6,6 +6,7 @@
 
 #include "api/scale_documents.h"
 #include "cluster/state.h"
+#include "head/shared_records.h"
 #include "reconcile/nodes.h"
 
 namespace rubato::head {
@@ -25,6 +26,6 @@ api::Plan plan_document(const cluster::State& state, const ClusterSpec& next, Wa
 std::optional<api::ScaleDecision> decision_document(const cluster::Record& record);
 
 // Of a node that may be gone, from records about it, oldest first; nullopt when there are none.
-std::optional<api::Why> why_from_records(const NodeId& node, const std::vector<cluster::Record>& records);
+std::optional<api::Why> why_from_records(const NodeId& node, const SharedRecords& records);
 
 }  // namespace rubato::head

@@ -63,12 +63,14 @@ TEST(Decisions, ANodeThatIsGoneStillHasItsStory) {
   records[0].event = request;
   records[1].event = NodeRemoving{NodeId{"n-1"}, "nothing to do for 5m00s"};
   records[2].event = NodeGone{NodeId{"n-1"}};
-  const std::optional<api::Why> why = why_from_records(NodeId{"n-1"}, records);
+  SharedRecords shared;
+  for (const Record& record : records) shared.push_back(std::make_shared<const Record>(record));
+  const std::optional<api::Why> why = why_from_records(NodeId{"n-1"}, shared);
   ASSERT_TRUE(why);
   EXPECT_EQ(why->phase, "gone");
   EXPECT_EQ(why->history->size(), 3u);
   EXPECT_EQ(why->decision.text, "node n-1 is removed: nothing to do for 5m00s");
-  EXPECT_FALSE(why_from_records(NodeId{"n-2"}, records));
+  EXPECT_FALSE(why_from_records(NodeId{"n-2"}, shared));
 }
 
 TEST(Autoscaler, TellsDemandLaunchesAndWhatIsShort) {

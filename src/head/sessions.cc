@@ -13,6 +13,14 @@ namespace {
 constexpr Duration kGreetingMax = 5s;
 // Who delivers reads a disk and compresses between two messages.
 constexpr Duration kDeliveryQuietMax = 60s;
+
+bool is_of_checkpoint(const ToHead& message) {
+  if (const auto* offer = std::get_if<OutputOffer>(&message)) return offer->checkpoint.has_value();
+  if (const auto* part = std::get_if<OutputPart>(&message)) return part->checkpoint.has_value();
+  const auto* wanted = std::get_if<PackageWanted>(&message);
+  return wanted && !wanted->checkpoint_of.value.empty();
+}
+
 }  // namespace
 
 Sessions::Sessions(World& world, SessionHost& host, Log log, SessionTerms terms, ListeningClock& listening)
@@ -34,7 +42,7 @@ Task<std::optional<Hello>> Sessions::greet(Connection& connection, uint64_t epoc
   const auto answered = co_await within(world_.clock.loop(), listening_, kGreetingMax, connection.receive());
   if (!answered || !*answered) co_return std::nullopt;
   ToHead message = decode_to_head(**answered, world_.clock.now());
-  if (const auto* delivery = std::get_if<Delivery>(&message)) co_await take_delivery(connection, delivery->node, epoch);
+  if (const auto* delivery = std::get_if<Delivery>(&message)) co_await take_delivery(connection, *delivery, epoch);
   if (const auto* ask = std::get_if<LeaseAsk>(&message)) co_await answer_leases(connection, *ask, epoch);
   auto* hello = std::get_if<Hello>(&message);
   if (!hello) co_return std::nullopt;
@@ -121,29 +129,48 @@ Task<void> Sessions::answer_leases(Connection& connection, LeaseAsk ask, uint64_
   }
 }
 
-Task<void> Sessions::take_delivery(Connection& connection, NodeId node, uint64_t epoch) {
+Task<void> Sessions::take_delivery(Connection& connection, Delivery delivery, uint64_t epoch) {
+  const NodeId node = delivery.node;
   if (connection.peer_name() != "node/" + node.value) {
     log_.warning("delivery refused", {{"node", node.value}, {"certificate", connection.peer_name()}});
     co_return;
   }
-  deliveries_[node] = &connection;
+  const std::pair key(node, delivery.purpose);
+  deliveries_[key] = &connection;
   connection.send(encode(ToAgent(welcome(epoch, node))));
   bool more = true;
   while (more) {
     const auto received = co_await within(world_.clock.loop(), listening_, kDeliveryQuietMax, connection.receive());
-    const auto newest = deliveries_.find(node);
-    const bool current = newest != deliveries_.end() && newest->second == &connection;
+    const auto newest = deliveries_.find(key);
+    // Who only fetches may do so on several at once.
+    const bool current =
+        delivery.purpose == Delivery::Purpose::kFetch || (newest != deliveries_.end() && newest->second == &connection);
     if (!current) co_return;
     if (!received || !*received) break;
     ToHead message = decode_to_head(**received, world_.clock.now());
     more = co_await take_delivered(connection, node, std::move(message));
   }
-  const auto newest = deliveries_.find(node);
+  const auto newest = deliveries_.find(key);
   if (newest != deliveries_.end() && newest->second == &connection) deliveries_.erase(newest);
 }
 
+Task<void> Sessions::take_checkpoint(Connection& connection, const NodeId& node, ToHead message) {
+  if (auto* offer = std::get_if<OutputOffer>(&message)) {
+    const OutputAck ack = co_await host_.checkpoint_offered(node, std::move(*offer));
+    connection.send(encode(ToAgent(ack)));
+  } else if (auto* part = std::get_if<OutputPart>(&message)) {
+    const OutputAck ack = co_await host_.keep_checkpoint(node, std::move(*part));
+    connection.send(encode(ToAgent(ack)));
+  } else if (auto* wanted = std::get_if<PackageWanted>(&message)) {
+    const PackagePart part = co_await host_.checkpoint_part(std::move(*wanted));
+    connection.send(encode(ToAgent(part)));
+  }
+}
+
 Task<bool> Sessions::take_delivered(Connection& connection, const NodeId& node, ToHead message) {
-  if (auto* lines = std::get_if<LogLines>(&message)) {
+  if (is_of_checkpoint(message)) {
+    co_await take_checkpoint(connection, node, std::move(message));
+  } else if (auto* lines = std::get_if<LogLines>(&message)) {
     LogAck ack;
     ack.job = lines->job;
     const uint64_t last = lines->lines.empty() ? 0 : lines->lines.back().sequence;
@@ -191,6 +218,11 @@ std::optional<Instant> Sessions::heard(const NodeId& node) const {
   return it == sessions_.end() ? std::nullopt : std::optional<Instant>(it->second->heard);
 }
 
+std::optional<AgentId> Sessions::agent_of(const NodeId& node) const {
+  const auto it = sessions_.find(node);
+  return it == sessions_.end() ? std::nullopt : std::optional<AgentId>(it->second->agent);
+}
+
 bool Sessions::is_current(const NodeId& node, const Session& session) const {
   const auto it = sessions_.find(node);
   return it != sessions_.end() && it->second.get() == &session;
@@ -203,7 +235,7 @@ Task<void> Sessions::handle(const NodeId& node, Session& session, ToHead message
     host_.caught_up(node);
   } else if (const auto* reports = std::get_if<Reports>(&message)) {
     host_.fenced(session.agent, reports->fenced);
-    host_.reported(node, reports->errands);
+    host_.reported(node, reports->job_orders);
   } else if (auto* lines = std::get_if<LogLines>(&message)) {
     LogAck ack;
     ack.job = lines->job;

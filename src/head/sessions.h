@@ -23,14 +23,14 @@ class SessionHost {
   virtual std::optional<std::string> refuse(const elastic::Hello& hello) = 0;
   // Sends it its orders, now or once they are durable.
   virtual void connected(const elastic::Hello& hello) = 0;
-  virtual void reported(const NodeId& node, std::vector<elastic::ErrandReport> errands) = 0;
+  virtual void reported(const NodeId& node, std::vector<elastic::JobOrderReport> job_orders) = 0;
   // These cannot go on by a word of that agent (elastic/lease.h).
   virtual void fenced(const AgentId& agent, const std::vector<AgentId>& others) = 0;
   // Whether its workers may go on.
   virtual elastic::LeaseAnswer::Word vouch(const NodeId& node, const AgentId& agent) = 0;
   // All that it had sent when ask_again() was called has been handled.
   virtual void caught_up(const NodeId& node) = 0;
-  virtual void leaving(const NodeId& node, const elastic::Leaving& words) = 0;
+  virtual void leaving(const NodeId& node, const elastic::Leaving& notice) = 0;
   virtual void disconnected(const NodeId& node, bool closed) = 0;
   virtual void profiled(const NodeId& node, elastic::JobHints hints) = 0;
   virtual elastic::Orders orders(const NodeId& node) = 0;
@@ -43,6 +43,10 @@ class SessionHost {
   virtual Task<elastic::OutputAck> keep_output(NodeId node, elastic::OutputPart part) = 0;
   virtual void output_trouble(const NodeId& node, const elastic::OutputTrouble& trouble) = 0;
   virtual void delivered(const NodeId& node) = 0;  // all that it had
+  // Checkpoints: OutputOffer and OutputPart that name one, PackageWanted of one.
+  virtual Task<elastic::OutputAck> checkpoint_offered(NodeId node, elastic::OutputOffer offer) = 0;
+  virtual Task<elastic::OutputAck> keep_checkpoint(NodeId node, elastic::OutputPart part) = 0;
+  virtual Task<elastic::PackagePart> checkpoint_part(elastic::PackageWanted wanted) = 0;
 };
 
 // What agents are told of this head.
@@ -69,6 +73,7 @@ class Sessions {
   bool connected(const NodeId& node) const { return sessions_.contains(node); }
   // When it was last heard, in listening time; nullopt: it is not connected.
   std::optional<Instant> heard(const NodeId& node) const;
+  std::optional<AgentId> agent_of(const NodeId& node) const;  // nullopt: it is not connected
   size_t size() const { return sessions_.size(); }
 
  private:
@@ -83,7 +88,8 @@ class Sessions {
   Task<void> attend(std::unique_ptr<Connection> connection, uint64_t epoch);
   elastic::Welcome welcome(uint64_t epoch, const NodeId& node) const;
   Task<void> answer_leases(Connection& connection, elastic::LeaseAsk ask, uint64_t epoch);
-  Task<void> take_delivery(Connection& connection, NodeId node, uint64_t epoch);
+  Task<void> take_delivery(Connection& connection, elastic::Delivery delivery, uint64_t epoch);
+  Task<void> take_checkpoint(Connection& connection, const NodeId& node, elastic::ToHead message);
   Task<bool> take_delivered(Connection& connection, const NodeId& node, elastic::ToHead message);  // false: the end
   // nullopt: this connection is of no use (any more).
   Task<std::optional<elastic::Hello>> greet(Connection& connection, uint64_t epoch);
@@ -97,7 +103,8 @@ class Sessions {
   const SessionTerms terms_;
   ListeningClock& listening_;
   std::map<NodeId, std::shared_ptr<Session>> sessions_;
-  std::map<NodeId, Connection*> deliveries_;  // the newest of each node: two would mix their bytes
+  // The newest of each node and purpose: two would mix their bytes.
+  std::map<std::pair<NodeId, elastic::Delivery::Purpose>, Connection*> deliveries_;
   Scope scope_;
 };
 

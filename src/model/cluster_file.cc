@@ -87,8 +87,9 @@ void read_name(const ConfigSection& top, ClusterFile& out) {
     top.findings().error(given->value, fmt::format("'{}' is not a name for a cluster", *name),
                          "use up to 63 letters, digits and ._-; the first and last one a letter or digit");
   } else if (!is_cluster_name(*name)) {
-    top.findings().warning(given->value, fmt::format("Ray takes the name '{}', but rubato up does not", *name),
-                           std::string(kClusterNameRule) + ", or type: rubato up --cluster-name NAME");
+    out.name = cluster_name_from(*name);
+    top.findings().note(given->value, fmt::format("the cluster '{}' is called '{}' here", *name, out.name),
+                        "names become folders, host names and names of containers: " + std::string(kClusterNameRule));
   }
 }
 

@@ -12,10 +12,13 @@
 #include <vector>
 
 #include "core/time.h"
+#include "model/adaptive_settings.h"
 #include "model/config_section.h"
 #include "model/finding.h"
 #include "model/node_recipe.h"
+#include "model/notice_source.h"
 #include "model/resources.h"
+#include "model/worker_sizes.h"
 
 namespace rubato {
 
@@ -120,7 +123,7 @@ struct CommandsConfig {
 };
 
 struct JobDefaults {
-  std::optional<int> workers_min, workers_max;
+  std::optional<WorkerSizes> workers;
   DeclaredResources resources;
   std::map<std::string, std::string> env;
   std::string python;
@@ -135,7 +138,9 @@ struct ClusterFile {
   AuthConfig auth;
   DockerConfig docker;
   AutoscalingConfig autoscaling;
+  AdaptiveSettings adaptive;
   Duration lease = 2min;
+  NoticeSource notice;
   std::map<std::string, NodeTypeConfig> types;
   std::string head_type;
   FilesConfig files;

@@ -61,8 +61,9 @@ TEST(ClusterFileErrors, PointAtTheWord) {
       {"provider: {type: aws}\nautoscaling_mode: wild\n", "2:19 the autoscaling_mode 'wild' is unknown", "aggressive"},
       {"provider: {type: aws}\ntarget_utilization_fraction: 0\n", "2:30 target_utilization_fraction must be above 0",
        ""},
-      {"provider: {type: aws}\njobs: {workers: many}\n", "2:17 'many' is not a number of workers", "1:8"},
-      {"provider: {type: gcp, project_id: p, availability_zone: 'a,b'}\n", "1:57 gcp takes one availability_zone", ""},
+      {"provider: {type: aws}\njobs: {workers: many}\n", "2:17 'many' is not a number of workers", "2:8"},
+      {"provider: {type: gcp, project_id: p}\nnode_types: {a: {node_config: {machineTyp: x}}}\n",
+       "2:32 Google's instances.insert does not know \"machineTyp\"", "machineType"},
       {"provider: {type: aws}\ncluster_name: ${X}\n", "2:15 ${X} was never filled in", "shell"},
   };
   for (const Bad& bad : cases) {

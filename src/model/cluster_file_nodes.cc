@@ -100,6 +100,59 @@ class NodesReader {
     if (const auto speed = top_.number("autoscaling.upscaling_speed")) scaling.upscaling_speed = *speed;
     if (const auto idle = top_.duration("autoscaling.idle_timeout")) scaling.idle_timeout = *idle;
     read_lease();
+    read_notice();
+    read_adaptive();
+  }
+
+  void read_adaptive() {
+    AdaptiveSettings& adaptive = out_.adaptive;
+    if (const auto name = top_.text("adaptive.policy")) {
+      const auto policy = parse_adaptive_policy(*name);
+      adaptive.policy = policy.value_or(adaptive.policy);
+      if (!policy) {
+        findings_.error(top_.find("adaptive.policy")->value, fmt::format("there is no policy '{}'", *name),
+                        "write goodput or fair");
+      }
+    }
+    if (const auto bound = top_.number("adaptive.max_slowdown")) {
+      adaptive.max_slowdown = *bound;
+      if (*bound != 0 && *bound < 1) {
+        findings_.error(top_.find("adaptive.max_slowdown")->value, "no job is slower by less than 1",
+                        "write a factor such as 3, or 0 for no bound");
+      }
+    }
+    if (const auto least = top_.number("adaptive.least_utility")) {
+      adaptive.least_utility = *least;
+      if (*least > 1) {
+        findings_.error(top_.find("adaptive.least_utility")->value, "a worker does at most what a first one does",
+                        "write a number from 0 to 1");
+      }
+    }
+    if (const auto text = top_.text("adaptive.utility_band")) {
+      adaptive.utility_band = parse_utility_band(*text);
+      if (!adaptive.utility_band) {
+        findings_.error(top_.find("adaptive.utility_band")->value, fmt::format("'{}' is not a band", *text),
+                        "write LOW:HIGH, such as \"0.35:0.65\"");
+      }
+    }
+  }
+
+  void read_notice() {
+    NoticeSource& notice = out_.notice;
+    notice.service = kind_.notices;
+    if (const auto watch = top_.text("notice.watch")) {
+      if (*watch == "ec2" || *watch == "gcp") {
+        notice.service = *watch == "ec2" ? NoticeService::kEc2 : NoticeService::kGcp;
+      } else if (*watch == "none") {
+        notice.service = NoticeService::kNone;
+      } else if (*watch != "auto") {
+        findings_.error(top_.find("notice.watch")->value, fmt::format("nobody gives notices by '{}'", *watch),
+                        "write auto, ec2, gcp or none");
+      }
+    }
+    notice.rebalance = top_.flag("notice.rebalance").value_or(false);
+    notice.file = top_.text("notice.file").value_or("");
+    notice.command = top_.text("notice.command").value_or("");
   }
 
   void read_lease() {

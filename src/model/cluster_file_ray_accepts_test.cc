@@ -65,10 +65,12 @@ TEST(RayAcceptsIt, AFileWithoutAName) {
   EXPECT_EQ(local.findings.front().message, "the file has no cluster_name; 'local' is taken");
 }
 
-TEST(RayAcceptsIt, ANameThatUpDoesNotTakeIsWarnedOf) {
+TEST(RayAcceptsIt, ANameThatWeDoNotTakeIsReplaced) {
   const ClusterFile file = fine("cluster_name: My_Cluster\nprovider: {type: aws}\n");
-  EXPECT_EQ(said(file, Severity::kWarning), Words{"1:15 Ray takes the name 'My_Cluster', but rubato up does not"});
-  EXPECT_EQ(file.findings.front().hint, "use up to 40 of a-z, 0-9 and '-', or type: rubato up --cluster-name NAME");
+  EXPECT_EQ(said(file, Severity::kNote), Words{"1:15 the cluster 'My_Cluster' is called 'my-cluster-c49d15' here"});
+  EXPECT_EQ(file.name, "my-cluster-c49d15");
+  EXPECT_EQ(file.findings.front().hint,
+            "names become folders, host names and names of containers: use up to 40 of a-z, 0-9 and '-'");
 }
 
 }  // namespace

@@ -23,9 +23,12 @@ TEST(ClusterFileSamples, OurFormMeansTheSame) {
     const ClusterFile file = read_cluster_file(source_file(path), path);
     const ClusterFile again = read_cluster_file(yaml_text(given_values(file)), "migrated.yaml");
     EXPECT_EQ(errors(again), std::vector<std::string>()) << path;
-    EXPECT_EQ(said(again, Severity::kWarning).size() + said(again, Severity::kNote).size(),
-              (path.ends_with("azure-example-full.yaml") || path.ends_with("example-cloudwatch.yaml") ? 1u : 0u) +
-                  (is_cluster_name(file.name) ? 0u : 1u))
+    const auto tpus = std::ranges::count_if(said(again, Severity::kWarning),
+                                            [](const std::string& text) { return text.find("TPU") != text.npos; });
+    size_t kept = static_cast<size_t>(tpus);  // notes of what the file asks for and no form of it can give
+    if (path.ends_with("azure-example-full.yaml") || path.ends_with("example-cloudwatch.yaml")) kept += 1;
+    if (path.ends_with("kubernetes-1.0.yaml")) kept += 2;  // its manifests of accounts, and of services
+    EXPECT_EQ(said(again, Severity::kWarning).size() + said(again, Severity::kNote).size(), kept)
         << path << ::testing::PrintToString(said(again, Severity::kWarning));
     EXPECT_EQ(resolved_values(again), resolved_values(file)) << path;
     EXPECT_EQ(given_values(again), given_values(file)) << path;

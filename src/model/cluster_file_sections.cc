@@ -4,14 +4,13 @@
 #include "core/text.h"
 #include "model/cluster_file_readers.h"
 #include "model/job_spec.h"
+#include "model/limits.h"
 #include "model/provider_kind.h"
 
 namespace rubato {
 namespace {
 
 constexpr int64_t kPortMax = 65535;
-constexpr int64_t kJobPriorityMax = 1000;
-constexpr int64_t kJobRestartsMax = 1'000'000;
 
 template <class Value, class Given>
 void take(Value& value, const std::optional<Given>& given) {
@@ -121,18 +120,12 @@ void read_jobs(const ConfigSection& top, ClusterFile& out) {
   JobDefaults& jobs = out.jobs;
   if (const auto text = top.text("jobs.workers")) {
     const auto at = top.find("jobs.workers");
-    const auto pair = split_once(*text, ':');
     attempt(top.findings(), [&] {
-      const auto number = [&](std::string_view word) {
-        return static_cast<int>(Yaml::parse(word, at->value.file()).as_int(1, 100'000));
-      };
       try {
-        jobs.workers_min = number(pair ? pair->first : *text);
-        jobs.workers_max = number(pair ? pair->second : *text);
-      } catch (const Error&) {
-        at->value.fail(fmt::format("'{}' is not a number of workers", *text), "write 4, or 1:8 for between 1 and 8");
+        jobs.workers = parse_worker_sizes(*text);
+      } catch (const Error& error) {
+        at->value.fail(error.message, error.hint);
       }
-      if (*jobs.workers_min > *jobs.workers_max) at->value.fail("the least is above the most", "write MIN:MAX");
     });
   }
   take(jobs.resources, top.resources("jobs.resources"));

@@ -108,8 +108,7 @@ TEST(ClusterFile, CommandsMayDoWithoutTheProfile) {
 TEST(ClusterFile, JobsHaveDefaults) {
   const ClusterFile file = fine(
       "provider: {type: aws}\njobs: {workers: '2:4', resources: {GPU: 1}, env: {A: 1}, timeout: 2h, priority: -5}\n");
-  EXPECT_EQ(file.jobs.workers_min, 2);
-  EXPECT_EQ(file.jobs.workers_max, 4);
+  EXPECT_EQ(file.jobs.workers, (WorkerSizes{2, 4, 1}));
   EXPECT_EQ(file.jobs.env.at("A"), "1");
   EXPECT_EQ(file.jobs.timeout, 2h);
   EXPECT_EQ(file.jobs.priority, -5);

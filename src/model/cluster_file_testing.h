@@ -10,12 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "core/source_testing.h"
 #include "model/cluster_file.h"
 
 namespace rubato {
 
 inline std::string source_file(const std::string& path) {
-  std::ifstream in(std::string(RUBATO_SOURCE) + "/" + path);
+  std::ifstream in(source_path(path));
   EXPECT_TRUE(in.good()) << path;
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
@@ -23,7 +24,7 @@ inline std::string source_file(const std::string& path) {
 // The cluster files under tests/data that are fine.
 inline std::vector<std::string> sample_files() {
   std::vector<std::string> out;
-  const std::string root = std::string(RUBATO_SOURCE) + "/";
+  const std::string root = source_path("");
   for (const char* folder : {"tests/data/ray-yaml", "tests/data/cluster-files"}) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root + folder)) {
       const std::string path = entry.path().string().substr(root.size());

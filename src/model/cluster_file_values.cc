@@ -72,6 +72,14 @@ ordered_json autoscaling_value(const ClusterFile& file) {
   return out;
 }
 
+ordered_json adaptive_value(const AdaptiveSettings& adaptive) {
+  ordered_json out = {{"policy", to_string(adaptive.policy)}};
+  if (adaptive.max_slowdown > 0) out["max_slowdown"] = adaptive.max_slowdown;
+  out["least_utility"] = adaptive.least_utility;
+  if (const auto& band = adaptive.utility_band) out["utility_band"] = fmt::format("{}:{}", band->first, band->second);
+  return out;
+}
+
 ordered_json type_value(const NodeTypeConfig& type) {
   ordered_json out = ordered_json::object();
   out["resources"] = resources_value(type.resources);
@@ -124,10 +132,7 @@ ordered_json docker_value(const DockerConfig& docker) {
 
 ordered_json jobs_value(const JobDefaults& jobs) {
   ordered_json out = ordered_json::object();
-  if (jobs.workers_min) {
-    out["workers"] = jobs.workers_min == jobs.workers_max ? fmt::format("{}", *jobs.workers_min)
-                                                          : fmt::format("{}:{}", *jobs.workers_min, *jobs.workers_max);
-  }
+  if (jobs.workers) out["workers"] = to_string(*jobs.workers);
   if (ordered_json resources = resources_value(jobs.resources); !resources.empty())
     out["resources"] = std::move(resources);
   if (!jobs.env.empty()) out["env"] = jobs.env;
@@ -180,7 +185,11 @@ ordered_json resolved_values(const ClusterFile& file) {
   out["provider"] = provider_value(file.provider);
   out["auth"] = auth_value(file.auth);
   out["lease"] = duration_value(file.lease);
+  out["notice"] = {{"watch", to_string(file.notice.service)}, {"rebalance", file.notice.rebalance}};
+  put_text(out["notice"], "file", file.notice.file);
+  put_text(out["notice"], "command", file.notice.command);
   out["autoscaling"] = autoscaling_value(file);
+  out["adaptive"] = adaptive_value(file.adaptive);
   if (!file.provider.has_hosts()) {
     put_text(out, "head_type", file.head_type);
     ordered_json types = ordered_json::object();

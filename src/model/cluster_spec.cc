@@ -109,9 +109,9 @@ std::string made_from(const ClusterFile& file, const NodeTypeConfig& type) {
   return hex(hash);
 }
 
-void add_all(RunningHash& hash, const std::vector<std::string>& words) {
-  hash.add(static_cast<uint64_t>(words.size()));
-  for (const std::string& word : words) hash.add(word);
+void add_all(RunningHash& hash, const std::vector<std::string>& texts) {
+  hash.add(static_cast<uint64_t>(texts.size()));
+  for (const std::string& word : texts) hash.add(word);
 }
 
 // As Ray's runtime hash: all that is done to a machine after it was made.
@@ -154,9 +154,9 @@ void compile_making(const ClusterFile& file, ClusterSpec& spec) {
   spec.provider_config = told.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-SpotPolicy spot_policy(const std::string& words) {
+SpotPolicy spot_policy(const std::string& texts) {
   for (const SpotPolicy policy : {SpotPolicy::kOnly, SpotPolicy::kNever}) {
-    if (words == to_string(policy)) return policy;
+    if (texts == to_string(policy)) return policy;
   }
   return SpotPolicy::kPrefer;
 }
@@ -207,6 +207,7 @@ json to_json(const NodeType& type) {
               {"made_from", type.made_from},
               {"runtime", type.runtime}};
   if (type.idle_timeout) out["idle_timeout_us"] = micros(*type.idle_timeout);
+  if (!type.denied.empty()) out["denied"] = type.denied;
   if (!type.node_config.empty()) out["node_config"] = type.node_config;
   if (!type.labels.empty()) out["labels"] = type.labels;
   if (!type.recipe.empty()) out["recipe"] = type.recipe;
@@ -245,6 +246,7 @@ NodeType node_type_from_json(const json& one) {
   type.min_where = one.at("min_where").get<std::string>();
   type.max_where = one.at("max_where").get<std::string>();
   if (one.contains("priority")) type.priority = whole_number(one.at("priority"), "priority");
+  type.denied = one.value("denied", std::vector<std::string>());
   type.made_from = one.value("made_from", "");
   type.runtime = one.value("runtime", "");
   type.node_config = one.value("node_config", "");
@@ -318,12 +320,15 @@ ClusterSpec cluster_spec_of(const ClusterFile& file, const std::string& contents
   spec.max_where = file.place("autoscaling.max_workers");
   if (spec.max_where.empty()) spec.max_where = file.place("node_types");
   spec.scaling = scaling_of(file);
+  spec.adaptive = file.adaptive;
   spec.lease = file.lease;
+  spec.notice = file.notice;
   for (const auto& [name, config] : file.types) {
     const std::string path = "node_types." + name;
     NodeType type;
     type.name = name;
     type.resources = resources_of(file, config);
+    if (type.resources.empty()) type.denied = config.resources.zeros;
     type.min_workers = config.min_workers;
     type.max_workers = config.max_workers;
     type.resources_where = file.place(path + ".resources");
@@ -370,8 +375,11 @@ ClusterSpec read_cluster_spec(std::string_view text, const std::string& file, co
                 file);
   }
   if (!provider_kind(read.provider.type).is_supported()) {
-    throw Error(ErrorCode::kUsage, fmt::format("the provider type '{}' is not yet supported here", read.provider.type),
-                read.place("provider.type"), "supported: " + supported_kinds());
+    throw Error(ErrorCode::kUsage, fmt::format("the provider type '{}' is not supported", read.provider.type),
+                read.place("provider.type"),
+                fmt::format("supported: {}; for any other cloud write provider: {{type: external}} and a program of "
+                            "yours (docs/external-providers.md)",
+                            supported_kinds()));
   }
   return cluster_spec_of(read, contents);
 }
@@ -400,6 +408,8 @@ json to_json(const ClusterSpec& spec) {
       {"head_type", spec.head_type}, {"head_runtime", spec.head_runtime}, {"max_workers", spec.max_workers},
       {"max_where", spec.max_where}, {"scaling", to_json(spec.scaling)},  {"types", std::move(types)},
       {"lease_us", micros(spec.lease)}};
+  if (spec.adaptive != AdaptiveSettings{}) out["adaptive"] = to_json(spec.adaptive);
+  if (!spec.notice.empty()) out["notice"] = to_json(spec.notice);
   if (spec.recipes.empty()) return out;
   out["head_recipe"] = spec.head_recipe;
   out["provider_config"] = spec.provider_config;
@@ -424,6 +434,8 @@ ClusterSpec cluster_spec_from_json(const json& object) {
       for (const auto& [id, recipe] : object.at("recipes").items())
         spec.recipes.emplace(id, node_recipe_from_json(recipe));
     }
+    if (object.contains("adaptive")) spec.adaptive = adaptive_settings_from_json(object.at("adaptive"));
+    if (object.contains("notice")) spec.notice = notice_source_from_json(object.at("notice"));
     if (object.contains("lease_us")) spec.lease = from_micros(object.at("lease_us"));
     for (const json& one : object.at("types")) {
       NodeType type = node_type_from_json(one);
@@ -445,6 +457,7 @@ std::string launch_hash(const ClusterSpec& spec, const NodeType& type) {
     hash.add(name);
     hash.add(static_cast<uint64_t>(amount));
   }
+  for (const std::string& name : type.denied) hash.add("no " + name);
   if (!type.made_from.empty()) hash.add(type.made_from);
   return hex(hash);
 }

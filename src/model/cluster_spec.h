@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "core/time.h"
+#include "model/adaptive_settings.h"
 #include "model/node_recipe.h"
+#include "model/notice_source.h"
+#include "model/market.h"
 #include "model/resources.h"
 
 namespace rubato {
 
 struct ClusterFile;
-
-enum class Market { kOnDemand, kSpot };
-std::string_view to_string(Market market);
 
 // One way to get a machine of a type.
 struct Offering {
@@ -30,7 +30,8 @@ struct Offering {
 
 struct NodeType {
   std::string name;
-  Resources resources;  // empty: whatever the machine has
+  Resources resources;               // empty: whatever the machine has, less what is denied
+  std::vector<std::string> denied;   // resources that the file says are 0, where it names no other
   int min_workers = 0;
   int max_workers = 0;
   std::string resources_where, min_where, max_where;  // file:line:column of each, for people
@@ -50,13 +51,6 @@ enum class Isolation {
   kNetns,  // each has a network namespace of its own; needs root
 };
 std::string_view to_string(Isolation isolation);
-
-enum class SpotPolicy {
-  kPrefer,  // spot where it is not dearer, on demand where spot cannot be had
-  kOnly,
-  kNever,
-};
-std::string_view to_string(SpotPolicy policy);
 
 struct Scaling {
   double upscaling_speed = 1.0;
@@ -90,7 +84,9 @@ struct ClusterSpec {
   int max_workers = 0;  // over all types, without the head's node
   std::string max_where;
   Scaling scaling;
+  AdaptiveSettings adaptive;
   Duration lease = 2min;  // how long a job may train without its head, if it does not say
+  NoticeSource notice;    // where agents of new nodes hear that their machines go away
   bool operator==(const ClusterSpec&) const = default;
 };
 

@@ -98,7 +98,7 @@ struct Bad {
 TEST(ClusterSpec, ErrorsPointAtTheWord) {
   const Bad cases[] = {
       {"", "empty", "c.yaml:1:1", "cluster_name"},
-      {"provider: {type: gcp, project_id: p}\n", "'gcp' is not yet supported here", "c.yaml:1:18", "supported: local"},
+      {"provider: {type: azure}\n", "'azure' is not supported", "c.yaml:1:18", "type: external"},
       {"provider: {type: local}\nauth: {ssh_user: me}\n", "\"auth.ssh_user\" has no meaning", "c.yaml:2:8", "head_ip"},
       {"provider: {type: local, isolatoin: none}\n", "unknown key \"isolatoin\"", "c.yaml:1:25", "isolation"},
       {"provider: {type: local, isolation: vm}\n", "isolation 'vm'", "c.yaml:1:36", "none or netns"},
@@ -189,6 +189,27 @@ TEST(ClusterSpec, HostsAreMachinesWithAHeadAmongThem) {
   EXPECT_TRUE(type.resources.empty());
   EXPECT_EQ(node_stem(type), "worker");
   EXPECT_NE(runtime_hash(spec, type, true), runtime_hash(spec, type, false));
+}
+
+// How Ray's files keep work off a head: what is not named is the machine's own.
+TEST(ClusterSpec, AZeroDeniesAndDoesNotMeanUnspecified) {
+  const std::string types = R"(
+available_node_types:
+  head: {resources: {CPU: 0}, max_workers: 0}
+  worker: {resources: {CPU: 0, license: 1}, max_workers: 2}
+head_node_type: head
+provider: {type: external, command: [cloud]}
+cluster_name: c
+)";
+  const ClusterSpec spec = read(types);
+  const NodeType& head = spec.types.at("head");
+  EXPECT_TRUE(head.resources.empty());
+  EXPECT_EQ(head.denied, std::vector<std::string>{"CPU"});
+  EXPECT_TRUE(spec.types.at("worker").denied.empty()) << "its resources are the whole of it";
+  EXPECT_EQ(cluster_spec_from_json(to_json(spec)), spec);
+  NodeType open = head;
+  open.denied.clear();
+  EXPECT_NE(launch_hash(spec, open), launch_hash(spec, head));
 }
 
 TEST(ClusterSpec, HashesSayWhatAChangeTouches) {
@@ -305,6 +326,23 @@ TEST(ClusterSpec, RefusesAnUnknownSpotPolicyAndNoLaunchAtAll) {
   const std::string rest = "\nprovider: {type: local}\nnode_types: {a: {resources: {CPU: 1}, max_workers: 1}}\n";
   EXPECT_EQ(refused("autoscaling: {spot: maybe}" + rest).hint, "write prefer, only or never");
   EXPECT_EQ(refused("autoscaling: {launch_concurrency: 0}" + rest).where, "c.yaml:1:35");
+}
+
+TEST(ClusterSpec, SaysHowAdaptiveJobsShare) {
+  const std::string rest = "\nprovider: {type: local}\nnode_types: {a: {resources: {CPU: 1}, max_workers: 1}}\n";
+  const ClusterSpec spec =
+      read("adaptive: {policy: fair, max_slowdown: 3, least_utility: 0.4, utility_band: \"0.35:0.65\"}" + rest);
+  EXPECT_EQ(spec.adaptive.policy, AdaptivePolicy::kFair);
+  EXPECT_EQ(spec.adaptive.max_slowdown, 3);
+  EXPECT_EQ(spec.adaptive.least_utility, 0.4);
+  EXPECT_EQ(spec.adaptive.utility_band, std::pair(0.35, 0.65));
+  EXPECT_EQ(cluster_spec_from_json(to_json(spec)), spec);
+  EXPECT_EQ(read("lease: 2m" + rest).adaptive, AdaptiveSettings{});
+  EXPECT_EQ(refused("adaptive: {policy: greedy}" + rest).hint, "write goodput or fair");
+  EXPECT_EQ(refused("adaptive: {max_slowdown: 0.5}" + rest).where, "c.yaml:1:26");
+  EXPECT_EQ(refused("adaptive: {least_utility: 2}" + rest).where, "c.yaml:1:27");
+  for (const char* band : {"0.6:0.3", "0.3", "a:b", "0:2", "-1:1"})
+    EXPECT_EQ(refused("adaptive: {utility_band: \"" + std::string(band) + "\"}" + rest).where, "c.yaml:1:26") << band;
 }
 
 TEST(ClusterSpec, SurvivesJson) {

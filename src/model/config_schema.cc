@@ -76,11 +76,11 @@ ordered_json properties_under(std::string_view parent) {
   ordered_json out = ordered_json::object();
   for (const ConfigKey* key : config_keys_under(parent)) {
     ordered_json shape = shape_of(*key);
-    std::string words(key->meaning);
-    if (!key->fallback.empty()) words += fmt::format(". Default: {}", key->fallback);
-    if (!key->native.empty() && key->era == KeyEra::kRay) words += fmt::format(". In our form: {}", key->native);
-    if (!key->advice.empty()) words += fmt::format(". Of old Ray: {}", key->advice);
-    shape["description"] = words;
+    std::string message(key->meaning);
+    if (!key->fallback.empty()) message += fmt::format(". Default: {}", key->fallback);
+    if (!key->native.empty() && key->era == KeyEra::kRay) message += fmt::format(". In our form: {}", key->native);
+    if (!key->advice.empty()) message += fmt::format(". Of old Ray: {}", key->advice);
+    shape["description"] = message;
     if (key->era == KeyEra::kLegacy || key->era == KeyEra::kWritten) shape["deprecated"] = true;
     if (key->path == "provider.type") {
       ordered_json types = ordered_json::array();

@@ -54,8 +54,8 @@ Duration seconds_of(const Yaml& value, double unit) {
 // Through JSON, so that a file and the API take the same words.
 int64_t declared_amount(const std::string& name, const Yaml& value) {
   const std::string text = value.as_string();
-  const bool words = name == kMemory && text.find_first_not_of("0123456789.") != std::string::npos;
-  const json amount = words || (name == kMemory && value.quoted()) ? json(text) : json(value.as_double());
+  const bool sentence = name == kMemory && text.find_first_not_of("0123456789.") != std::string::npos;
+  const json amount = sentence || (name == kMemory && value.quoted()) ? json(text) : json(value.as_double());
   return resources_from_json(json::object({{name, amount}})).of(name);
 }
 

@@ -1,5 +1,6 @@
 #include "model/job_profile.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -45,9 +46,65 @@ void read_bounds(const json& hints, JobProfile& profile) {
   const auto it = hints.find("localBszBounds");
   if (it == hints.end() || it->is_null()) return;
   if (!it->is_array() || it->size() != 2) refuse("localBszBounds", "is not a list of two numbers");
-  profile.local_min = read_count(it->at(0), "localBszBounds");
-  profile.local_max = read_count(it->at(1), "localBszBounds");
+  // AdaptDL lets either end be open.
+  const auto bound = [it](size_t end, int64_t open) {
+    return it->at(end).is_null() ? open : read_count(it->at(end), "localBszBounds");
+  };
+  profile.local_min = bound(0, 1);
+  profile.local_max = bound(1, static_cast<int64_t>(profile.max_batch_size));
   if (profile.local_max < profile.local_min) refuse("localBszBounds", "ends below its beginning");
+}
+
+JobProfile::Perf read_perf(const json& perf) {
+  JobProfile::Perf p;
+  p.alpha_c = read_number(perf, "alpha_c", 0);
+  p.beta_c = read_number(perf, "beta_c", 0);
+  p.alpha_n = read_number(perf, "alpha_n", 0);
+  p.beta_n = read_number(perf, "beta_n", 0);
+  p.alpha_r = read_number(perf, "alpha_r", 0);
+  p.beta_r = read_number(perf, "beta_r", 0);
+  p.gamma = read_number(perf, "gamma", 1);
+  if (p.gamma < 1) refuse("gamma", "is below 1");
+  return p;
+}
+
+json perf_json(const JobProfile::Perf& p) {
+  return {{"alpha_c", p.alpha_c}, {"beta_c", p.beta_c}, {"alpha_n", p.alpha_n}, {"beta_n", p.beta_n},
+          {"alpha_r", p.alpha_r}, {"beta_r", p.beta_r}, {"gamma", p.gamma}};
+}
+
+// People see it, and it is a key in the journal.
+std::string checked_device(const std::string& name, const char* key) {
+  const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  if (name.empty() || name.size() > kDeviceBytesMax || std::ranges::any_of(name, control))
+    refuse(key, "is not the name of a device");
+  return name;
+}
+
+std::optional<double> read_optional(const json& object, const char* key) {
+  const auto it = object.find(key);
+  if (it == object.end() || it->is_null()) return std::nullopt;
+  return read_number(object, key, 0);
+}
+
+// What AdaptDL's own client does not send.
+void read_ours(const json& hints, JobProfile& profile) {
+  if (const json* progress = find_object(hints, "progress")) {
+    profile.done_iters = read_optional(*progress, "done");
+    profile.total_iters = read_optional(*progress, "total");
+  }
+  profile.start_s = read_optional(hints, "startSeconds");
+  if (const auto it = hints.find("deviceKind"); it != hints.end() && !it->is_null()) {
+    if (!it->is_string()) refuse("deviceKind", "is not a text");
+    profile.device = checked_device(it->get<std::string>(), "deviceKind");
+  }
+  const json* devices = find_object(hints, "perfByDevice");
+  if (devices == nullptr) return;
+  if (devices->size() > kDevicesMax) refuse("perfByDevice", "has too many devices");
+  for (const auto& [name, perf] : devices->items()) {
+    if (!perf.is_object()) refuse("perfByDevice", "has something that is no object");
+    profile.perf_by_device[checked_device(name, "perfByDevice")] = read_perf(perf);
+  }
 }
 
 }  // namespace
@@ -69,18 +126,8 @@ JobProfile job_profile_from_json(const json& hints) {
   if (const json* gradient = find_object(hints, "gradParams")) {
     profile.gradient = JobProfile::Gradient{read_number(*gradient, "norm", 0), read_number(*gradient, "var", 0)};
   }
-  if (const json* perf = find_object(hints, "perfParams")) {
-    JobProfile::Perf p;
-    p.alpha_c = read_number(*perf, "alpha_c", 0);
-    p.beta_c = read_number(*perf, "beta_c", 0);
-    p.alpha_n = read_number(*perf, "alpha_n", 0);
-    p.beta_n = read_number(*perf, "beta_n", 0);
-    p.alpha_r = read_number(*perf, "alpha_r", 0);
-    p.beta_r = read_number(*perf, "beta_r", 0);
-    p.gamma = read_number(*perf, "gamma", 1);
-    if (p.gamma < 1) refuse("gamma", "is below 1");
-    profile.perf = p;
-  }
+  if (const json* perf = find_object(hints, "perfParams")) profile.perf = read_perf(*perf);
+  read_ours(hints, profile);
   if (profile.perf && profile.init_batch_size < 1) refuse("initBatchSize", "is below 1");
   return profile;
 }
@@ -93,11 +140,12 @@ json to_json(const JobProfile& profile) {
               {"gradientAccumulation", profile.gradient_accumulation}};
   if (profile.local_max > 0) out["localBszBounds"] = {profile.local_min, profile.local_max};
   if (profile.gradient) out["gradParams"] = {{"norm", profile.gradient->norm}, {"var", profile.gradient->var}};
-  if (profile.perf) {
-    const JobProfile::Perf& p = *profile.perf;
-    out["perfParams"] = {{"alpha_c", p.alpha_c}, {"beta_c", p.beta_c}, {"alpha_n", p.alpha_n}, {"beta_n", p.beta_n},
-                         {"alpha_r", p.alpha_r}, {"beta_r", p.beta_r}, {"gamma", p.gamma}};
-  }
+  if (profile.perf) out["perfParams"] = perf_json(*profile.perf);
+  if (!profile.device.empty()) out["deviceKind"] = profile.device;
+  for (const auto& [device, perf] : profile.perf_by_device) out["perfByDevice"][device] = perf_json(perf);
+  if (profile.done_iters) out["progress"]["done"] = *profile.done_iters;
+  if (profile.total_iters) out["progress"]["total"] = *profile.total_iters;
+  if (profile.start_s) out["startSeconds"] = *profile.start_s;
   return out;
 }
 

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace rubato {
@@ -25,11 +27,19 @@ struct JobProfile {
   int64_t max_profiled_replicas = 0;
   bool gradient_accumulation = false;
   std::optional<Gradient> gradient;
-  std::optional<Perf> perf;
+  std::optional<Perf> perf;  // on the devices that it runs on now
+
+  // Only Rubato's own library tells these.
+  std::string device;                          // what `perf` was measured on: "NVIDIA H200"; empty: it does not say
+  std::map<std::string, Perf> perf_by_device;  // on devices that it ran on before
+  std::optional<double> done_iters;            // steps at the initial batch size that would have taught as much
+  std::optional<double> total_iters;           // as many as the script has declared
+  std::optional<double> start_s;               // from the start of a worker to the end of its first step
   bool operator==(const JobProfile&) const = default;
 };
 
-// In the names of AdaptDL's hints: {"initBatchSize", "perfParams": {"alpha_c", ...}, ...}.
+// In the names of AdaptDL's hints: {"initBatchSize", "perfParams": {"alpha_c", ...}, ...}; and {"progress": {"done",
+// "total"}, "deviceKind", "perfByDevice": {device: perfParams}, "startSeconds"}.
 nlohmann::json to_json(const JobProfile& profile);
 // Unknown keys are dropped, as AdaptDL's own supervisor does; null is as absent. Throws a usage Error for a value that
 // has no meaning.
@@ -37,5 +47,8 @@ JobProfile job_profile_from_json(const nlohmann::json& hints);
 
 // A job whose hints say enough to weigh one size against another.
 inline bool is_known(const std::optional<JobProfile>& profile) { return profile && profile->perf; }
+
+inline constexpr size_t kDeviceBytesMax = 64;
+inline constexpr size_t kDevicesMax = 8;  // of perf_by_device
 
 }  // namespace rubato

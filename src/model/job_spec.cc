@@ -10,15 +10,14 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "model/limits.h"
+#include "model/worker_sizes.h"
 
 namespace rubato {
 namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kWorkersMax = 100'000;
-constexpr int64_t kRestartsMax = 1'000'000;
-constexpr int64_t kPriorityMax = 1000;
+constexpr double kWeightMin = 0.01, kWeightMax = 100;
 constexpr double kSecondsMax = 3.2e9;  // a century, as in parse_duration
 constexpr size_t kTextMax = 4096;
 
@@ -46,11 +45,11 @@ class JobFields {
   void texts(const char* field, std::vector<std::string>& out) {
     const json* value = find(field);
     if (value == nullptr) return;
-    if (!value->is_array() || value->size() > kJobWordsMax) {
-      throw bad_field(field, fmt::format("expected a list of at most {} texts", kJobWordsMax));
+    if (!value->is_array() || value->size() > kJobArgumentsMax) {
+      throw bad_field(field, fmt::format("expected a list of at most {} texts", kJobArgumentsMax));
     }
     out.clear();
-    for (const json& one : *value) out.push_back(text_of(field, one, kJobWordBytesMax));
+    for (const json& one : *value) out.push_back(text_of(field, one, kJobArgumentBytesMax));
   }
 
   void number(const char* field, int& out, int64_t least, int64_t most) {
@@ -62,6 +61,15 @@ class JobFields {
       throw bad_field(field, fmt::format("expected a whole number from {} to {}", least, most));
     }
     out = value->get<int>();
+  }
+
+  void fraction(const char* field, double& out, double least, double most) {
+    const json* value = find(field);
+    if (value == nullptr) return;
+    const double number = value->is_number() ? value->get<double>() : least - 1;
+    if (!(number >= least && number <= most))
+      throw bad_field(field, fmt::format("expected a number from {} to {}", least, most));
+    out = number;
   }
 
   void duration(const char* field, Duration& out) {
@@ -136,15 +144,15 @@ void check_program(const JobSpec& spec) {
 void read_env(JobFields& fields, JobSpec& spec) {
   const json* env = fields.find("env");
   if (env == nullptr) return;
-  if (!env->is_object() || env->size() > kJobWordsMax) {
-    throw bad_field("env", fmt::format("expected at most {} variables", kJobWordsMax));
+  if (!env->is_object() || env->size() > kJobArgumentsMax) {
+    throw bad_field("env", fmt::format("expected at most {} variables", kJobArgumentsMax));
   }
   for (const auto& [name, value] : env->items()) {
     if (!valid_env_name(name)) {
       throw bad_field("env", fmt::format("'{}' is not a name for a variable", name),
                       "use letters, digits and _; the first one is no digit");
     }
-    spec.env[name] = JobFields::text_of("env", value, kJobWordBytesMax);
+    spec.env[name] = JobFields::text_of("env", value, kJobArgumentBytesMax);
   }
 }
 
@@ -216,6 +224,9 @@ json to_json(const JobSpec& spec) {
                   {"grace_s", json_seconds(spec.grace)},
                   {"checkpoint_timeout_s", json_seconds(spec.checkpoint_timeout)},
                   {"rescale_timeout_s", json_seconds(spec.rescale_timeout)}};
+  if (spec.workers_step != 1) out["workers_step"] = spec.workers_step;
+  if (spec.weight != 1) out["weight"] = spec.weight;
+  if (spec.deadline > 0s) out["deadline_s"] = json_seconds(spec.deadline);
   if (spec.lease > 0s) out["lease_s"] = json_seconds(spec.lease);
   return out;
 }
@@ -236,14 +247,17 @@ JobSpec job_spec_from_json(const json& object) {
   fields.number("workers_min", spec.workers_min, 1, kWorkersMax);
   spec.workers_max = spec.workers_min;
   fields.number("workers_max", spec.workers_max, 1, kWorkersMax);
+  fields.number("workers_step", spec.workers_step, 1, kWorkersMax);
   if (const json* resources = fields.find("per_worker")) {
     spec.per_worker = resources_from_json(*resources);
   } else {
     spec.per_worker.set(kCpu, 1000);
   }
-  fields.number("priority", spec.priority, -kPriorityMax, kPriorityMax);
+  fields.number("priority", spec.priority, -kJobPriorityMax, kJobPriorityMax);
+  fields.fraction("weight", spec.weight, kWeightMin, kWeightMax);
+  fields.duration("deadline_s", spec.deadline);
   fields.text("owner", spec.owner, 255);
-  fields.number("max_restarts", spec.max_restarts, 0, kRestartsMax);
+  fields.number("max_restarts", spec.max_restarts, 0, kJobRestartsMax);
   fields.duration("timeout_s", spec.timeout);
   fields.duration("grace_s", spec.grace);
   fields.duration("checkpoint_timeout_s", spec.checkpoint_timeout);
@@ -251,9 +265,10 @@ JobSpec job_spec_from_json(const json& object) {
   fields.duration("lease_s", spec.lease);
   fields.finish();
 
-  if (spec.workers_max < spec.workers_min) {
-    throw bad_field("workers_max",
-                    fmt::format("the maximum {} is below the minimum {}", spec.workers_max, spec.workers_min));
+  try {
+    check_worker_sizes({spec.workers_min, spec.workers_max, spec.workers_step});
+  } catch (const Error& error) {
+    throw bad_field(spec.workers_step == 1 ? "workers_max" : "workers_step", error.message);
   }
   check_words(spec);
   check_program(spec);

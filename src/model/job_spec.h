@@ -24,9 +24,12 @@ struct JobSpec {
 
   int workers_min = 1;
   int workers_max = 1;
+  int workers_step = 1;  // it runs on multiples only; both bounds are such
   Resources per_worker;  // one CPU when nothing was asked for
 
   int priority = 0;  // higher first; -1000..1000
+  double weight = 1;       // of an adaptive job, among others of its priority: docs/adaptive.md
+  Duration deadline = 0s;  // an adaptive job is to end so long after its submission; 0: whenever it does
   std::string owner;
   int max_restarts = 3;
   Duration timeout = 0s;               // of the whole job from its first start; 0: none
@@ -35,6 +38,8 @@ struct JobSpec {
   Duration rescale_timeout = 60s;      // how long a new round waits for nodes that do not answer
   Duration lease = 0s;                 // how long it may train without its head; 0: the cluster's
 
+  // The most of so many that it can use.
+  int usable(int workers) const { return workers - workers % workers_step; }
   bool operator==(const JobSpec&) const = default;
 };
 

@@ -47,6 +47,7 @@ TEST(JobSpec, EveryFieldGoesThereAndBack) {
   spec.package = std::string(64, 'a');
   spec.workers_min = 2;
   spec.workers_max = 4;
+  spec.workers_step = 2;
   spec.per_worker.set(kGpu, 1000);
   spec.priority = -7;
   spec.owner = "me";
@@ -95,8 +96,14 @@ TEST(JobSpec, NothingIsTakenOnTrust) {
       {"workers_min", 0},
       {"workers_min", 1.5},
       {"workers_max", 0},
+      {"workers_step", 0},
+      {"workers_step", 2},
       {"workers_max", 18446744073709551615ULL},
       {"priority", 1001},
+      {"weight", 0},
+      {"weight", 1000},
+      {"weight", "much"},
+      {"deadline_s", -1},
       {"max_restarts", -1},
       {"timeout_s", -1},
       {"timeout_s", "90"},

@@ -45,6 +45,7 @@ struct LaunchSpec {
   // The group.
   int min_nodes = 1;
   int max_nodes = 1;
+  int nodes_step = 1;  // the group has a multiple of so many; both bounds are such
   int nproc = 1;  // already counted for auto, cpu, gpu
   std::string role = "default";
   std::optional<int> node_rank;  // always set for Backend::kStatic
@@ -65,6 +66,7 @@ struct LaunchSpec {
   Duration join_timeout = 600s;
   Duration heartbeat = 3s;
   std::optional<bool> is_host;
+  std::string identity;  // only one agent at a time has this name: who comes with it takes the place of the one before
   struct {
     bool https = false;
     std::string ca, certificate, key;
@@ -73,6 +75,7 @@ struct LaunchSpec {
   // Restarts and ends.
   int max_restarts = 0;
   bool in_place = true;  // workers that can change their group in place are not restarted when it changes
+  bool our_adaptdl = false;  // `import adaptdl` is the training library's, also where that package is installed
   int spares = 0;        // agents beyond max_nodes whose workers are started, and wait for a place
   Duration grace = 30s;
   std::string notice_file;   // that says, once it is there, when this machine goes away; empty: none

@@ -28,9 +28,11 @@ inline constexpr JsonBounds kMessageBounds{.depth_max = 32, .entries_max = 70'00
 inline constexpr size_t kResourceNamesMax = 128;             // of one node, worker or bundle
 inline constexpr size_t kBundlesMax = 1000;                  // of one request for resources
 inline constexpr int64_t kBundleCountMax = 1'000'000;        // of equal bundles
-inline constexpr size_t kJobWordsMax = 10'000;               // arguments of a job; as many variables
-inline constexpr size_t kJobWordBytesMax = 128 * 1024 - 1;   // Linux's MAX_ARG_STRLEN: a longer one cannot start
+inline constexpr size_t kJobArgumentsMax = 10'000;               // arguments of a job; as many variables
+inline constexpr size_t kJobArgumentBytesMax = 128 * 1024 - 1;   // Linux's MAX_ARG_STRLEN: a longer one cannot start
 inline constexpr size_t kJobBytesMax = size_t{1024} * 1024;  // of both; Linux takes 2 MiB with ours
+inline constexpr int64_t kJobPriorityMax = 1000;             // and as much below zero
+inline constexpr int64_t kJobRestartsMax = 1'000'000;
 inline constexpr size_t kNodeTypesMax = 2000;                // of one cluster
 inline constexpr size_t kFindingsMax = 500;                  // that are listed about one file
 inline constexpr size_t kRequestIdBytesMax = 128;

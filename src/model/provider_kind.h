@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "model/config_keys.h"
+#include "model/notice_source.h"
 #include "model/resources.h"
 
 namespace rubato {
@@ -43,6 +44,7 @@ struct ProviderKind {
   bool names_hosts = false;           // the file names its hosts; without any, nodes are processes of this machine
   bool can_make_head = false;         // `up` has the head's machine made by it
   bool offers_spot = false;           // a machine can be had on a spot market
+  NoticeService notices = NoticeService::kNone;  // how its machines hear that they will be taken away
   bool runs_program = false;          // somebody's program answers for it
   bool has_regions = false;           // region, zones and stopped nodes are resolved for people
   bool has_open_section = false;      // keys that we do not know are the provider's, and passed on without a word

@@ -76,14 +76,14 @@ bool assignment(std::string_view word) {
 enum class Kind { kStart, kStop, kPrepares, kNothing, kOther };
 
 // What runs other commands, and how many of its own words come before them.
-size_t wrapper_words(const std::vector<std::string_view>& words, size_t at) {
-  const std::string_view word = words[at];
+size_t wrapper_words(const std::vector<std::string_view>& arguments, size_t at) {
+  const std::string_view word = arguments[at];
   if (assignment(word) || word == "sudo" || word == "nohup" || word == "exec" || word == "env" || word == "time")
     return 1;
-  const std::string_view next = at + 1 < words.size() ? words[at + 1] : std::string_view();
+  const std::string_view next = at + 1 < arguments.size() ? arguments[at + 1] : std::string_view();
   if ((word == "uv" || word == "poetry" || word == "pipenv") && next == "run") return 2;
   if (word == "conda" && next == "run") {
-    const bool named = at + 2 < words.size() && (words[at + 2] == "-n" || words[at + 2] == "-p");
+    const bool named = at + 2 < arguments.size() && (arguments[at + 2] == "-n" || arguments[at + 2] == "-p");
     return named ? 4 : 2;
   }
   if (word == "timeout") return 2;
@@ -91,17 +91,17 @@ size_t wrapper_words(const std::vector<std::string_view>& words, size_t at) {
 }
 
 Kind kind_of(const Part& part) {
-  const auto words = words_of(part.text);
+  const auto arguments = words_of(part.text);
   size_t at = 0;
-  while (at < words.size()) {
-    const size_t skip = wrapper_words(words, at);
+  while (at < arguments.size()) {
+    const size_t skip = wrapper_words(arguments, at);
     if (skip == 0) break;
     at += skip;
   }
-  if (words.empty()) return Kind::kNothing;
-  if (at >= words.size()) return Kind::kPrepares;  // FOO=bar alone
-  const std::string_view program = words[at];
-  const std::string_view verb = at + 1 < words.size() ? words[at + 1] : std::string_view();
+  if (arguments.empty()) return Kind::kNothing;
+  if (at >= arguments.size()) return Kind::kPrepares;  // FOO=bar alone
+  const std::string_view program = arguments[at];
+  const std::string_view verb = at + 1 < arguments.size() ? arguments[at + 1] : std::string_view();
   if (program == "ray" || program.ends_with("/ray")) {
     if (verb == "start") return Kind::kStart;
     if (verb == "stop") return Kind::kStop;

@@ -27,8 +27,8 @@ std::vector<JobId> outputs_here(Files& files, const std::string& node_folder);
 // Delivers what is wanted, for as long as it takes.
 class OutputSender {
  public:
-  // All outlive it. `stir`: something was delivered.
-  OutputSender(World& world, const NodeSettings& settings, std::function<void()> stir,
+  // All outlive it. `wake`: something was delivered.
+  OutputSender(World& world, const NodeSettings& settings, std::function<void()> wake,
                std::function<void(const std::string&)> say);
 
   void follow(std::set<JobId> wanted);
@@ -41,11 +41,11 @@ class OutputSender {
 
   World& world_;
   const NodeSettings& settings_;
-  std::function<void()> stir_;
+  std::function<void()> wake_;
   std::function<void(const std::string&)> say_;
   std::set<JobId> wanted_;
   std::set<JobId> delivered_;  // of `wanted_`; the head's next orders will not have them
-  std::string last_words_;
+  std::string last_output_;
   bool refused_ = false;  // at the last try
   Event changed_;
 };

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,18 +21,25 @@ class Devices {
   class Share {
    public:
     Share() = default;
-    Share(Devices& devices, std::map<size_t, int64_t> taken) : devices_(&devices), taken_(std::move(taken)) {}
+    // Of `each` thousandths of a GPU for whoever holds some of it.
+    Share(Devices& devices, int64_t each) : devices_(&devices), each_(each) {}
     Share(Share&& other) noexcept;
     Share& operator=(Share&& other) noexcept;
     ~Share() { give_back(); }
+    // For the workers with these local ranks and no others: a worker that stays keeps its devices.
+    void hold(const std::set<int>& local_ranks);
     // All devices of the job's workers here, in the order of local ranks: with whole GPUs worker i's are the i-th ones,
-    // so that torch.cuda.set_device(LOCAL_RANK) finds its own, as under torchrun.
+    // so that torch.cuda.set_device(LOCAL_RANK) finds its own, as under torchrun. In the place of a local rank that has
+    // no worker any more stands some device that nobody of this job uses.
     std::string visible() const;
 
    private:
+    using Parts = std::map<size_t, int64_t>;  // thousandths by device
     void give_back();
+    void release(const Parts& parts);
     Devices* devices_ = nullptr;
-    std::map<size_t, int64_t> taken_;  // thousandths by device
+    int64_t each_ = 0;
+    std::map<int, Parts> held_;  // by local rank
   };
 
   // For `workers` workers of `each` thousandths of a GPU. The head has counted: when it does not fit (an older

@@ -1,8 +1,7 @@
-// What the workers of a job on this node are: an Errand in the words of src/agent. Pure.
+// What the workers of a job on this node are: a job order in the words of src/agent. Pure.
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "agent/worker_env.h"
 #include "elastic/node_wire.h"
@@ -11,15 +10,12 @@
 
 namespace rubato::node {
 
-// In the output folder, for AdaptDL, which expects it to be there. Not a name that a training would take for itself.
-inline constexpr std::string_view kAdaptdlFolder = "adaptdl-checkpoint";
-
-LaunchSpec launch_spec(const elastic::Errand& errand);
-elastic::View errand_view(const elastic::Errand& errand);
+LaunchSpec launch_spec(const elastic::JobOrder& job_order);
+elastic::View job_order_view(const elastic::JobOrder& job_order);
 
 // What all workers of the job on this node get: what the agent has, what the user gave, torchrun's, ours and AdaptDL's
 // names. `devices` is the value of CUDA_VISIBLE_DEVICES; nullopt: not our business (a node without GPUs).
-agent::Environment job_environment(const agent::Environment& inherited, const elastic::Errand& errand,
+agent::Environment job_environment(const agent::Environment& inherited, const elastic::JobOrder& job_order,
                                    const NodeId& node, const std::optional<std::string>& devices, bool old_torch);
 
 // What only one worker gets.

@@ -13,7 +13,7 @@ namespace {
 constexpr Duration kPauseMin = 50ms;
 constexpr Duration kListenAgain = 5s;
 // Others may be on slow machines; the lease is over before a longer wait is.
-constexpr Duration kConnectMax = 1s;
+constexpr Duration kAskConnectMax = 1s;
 constexpr size_t kPeersMax = 20'000;
 
 int64_t micros_of(Instant time) {
@@ -75,9 +75,9 @@ void LeaseKeeper::welcomed(const Welcome& welcome, Instant greeted) {
 void LeaseKeeper::follow(const Orders& orders) {
   witnesses_.clear();
   std::set<RoundId> kept = live_, shared;
-  for (const Errand& errand : orders.errands) {
-    if (errand.phase != Phase::kRunning) continue;
-    LeaseTerms terms = lease_terms(errand);
+  for (const JobOrder& job_order : orders.job_orders) {
+    if (job_order.phase != Phase::kRunning && job_order.kept == 0) continue;
+    LeaseTerms terms = lease_terms(job_order);
     kept.insert(terms.round);
     if (!terms.witnesses.empty()) shared.insert(terms.round);
     for (const WitnessAddress& one : terms.witnesses) {
@@ -153,7 +153,7 @@ Task<void> LeaseKeeper::ask_head() {
     ChannelKey key = settings_.key;
     const bool known = reached_ == endpoint;
     ConnectResult result =
-        co_await world_.network.connect(std::move(endpoint), std::move(key), began + kConnectMax, heartbeat_);
+        co_await world_.network.connect(std::move(endpoint), std::move(key), began + kAskConnectMax, heartbeat_);
     if (result.connection) {
       AgentId nobody;
       co_await ask_over(*result.connection, std::move(nobody));
@@ -189,7 +189,7 @@ Task<void> LeaseKeeper::ask_witnesses() {
 Task<void> LeaseKeeper::ask_witness(WitnessAddress witness) {
   Endpoint endpoint{witness.address, witness.port};
   ChannelKey key = settings_.key;
-  const Instant deadline = world_.clock.now() + kConnectMax;
+  const Instant deadline = world_.clock.now() + kAskConnectMax;
   ConnectResult result = co_await world_.network.connect(std::move(endpoint), std::move(key), deadline, heartbeat_);
   AgentId agent = witness.agent;
   if (result.connection) co_await ask_over(*result.connection, std::move(agent));

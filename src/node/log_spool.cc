@@ -93,13 +93,37 @@ std::optional<OutputId> output_of_name(const std::string& name) {
   return id;
 }
 
+std::string missing_text(int rank, uint64_t lines, uint64_t bytes) {
+  const bool one = lines == 1;
+  return fmt::format("rubato: {} line{} of rank {} ({} bytes) {} missing here: the disk of the node was full", lines,
+                     one ? "" : "s", rank, bytes, one ? "is" : "are");
+}
+
+elastic::LogLine missing_line(uint64_t sequence, int64_t time_us, std::pair<Generation, int> who, uint64_t lines,
+                              uint64_t bytes) {
+  elastic::LogLine line;
+  line.sequence = sequence;
+  line.time_us = time_us;
+  line.generation = who.first;
+  line.rank = who.second;
+  line.is_stderr = true;
+  line.missing_lines = lines;
+  line.missing_bytes = bytes;
+  line.text = missing_text(who.second, lines, bytes);
+  return line;
+}
+
 }  // namespace
 
 LogSpool::LogSpool(World& world, std::string folder, std::function<void()> on_lines, uint64_t first_sequence,
                    AgentId owner)
     : world_(world), folder_(std::move(folder)), on_lines_(std::move(on_lines)), next_sequence_(first_sequence) {
   const bool fresh = !world_.files.exists(folder_);
-  world_.files.make_folders(folder_);
+  try {
+    world_.files.make_folders(folder_);
+  } catch (const Error&) {
+    // A full disk: whoever has lines for it tries again. The job's own folder has no room either, and that is told.
+  }
   if (const auto known = world_.files.read(folder_ + kOwner)) owner_.value = trim(*known);
   adopt();
   if (!fresh || owner.value.empty()) return;
@@ -112,10 +136,13 @@ LogSpool::LogSpool(World& world, std::string folder, std::function<void()> on_li
 }
 
 void LogSpool::adopt() {
+  if (!world_.files.exists(folder_)) return;
   adopt_marks();
   for (const Files::Entry& entry : world_.files.list(folder_)) adopt_segment(entry);
   std::ranges::sort(segments_, {}, &Segment::number);
   if (!segments_.empty()) read_ = acked_ = Place{segments_.front().number, 0};
+  // Numbers of segments begin anew where all were acknowledged.
+  for (Held& held : held_) held.before_segment = std::min(held.before_segment, next_segment());
   adopt_outputs();
 }
 
@@ -158,6 +185,12 @@ void LogSpool::adopt_marks() {
   for (const json& one : missing) {
     if (!one.is_array() || one.size() != 4) continue;
     missing_[{one[0].get<Generation>(), one[1].get<int>()}] = {one[2].get<uint64_t>(), one[3].get<uint64_t>()};
+  }
+  for (const json& one : marks.value("held", json::array())) {
+    if (!one.is_array() || one.size() != 7) continue;
+    const auto count = [&one](size_t place) { return one[place].get<uint64_t>(); };
+    held_.push_back(
+        {missing_line(count(0), one[1].get<int64_t>(), {count(2), one[3].get<int>()}, count(4), count(5)), count(6)});
   }
   const json outputs = marks.value("outputs", json::object());
   for (const auto& [name, safe] : outputs.items()) {
@@ -230,6 +263,7 @@ void LogSpool::finish_outputs() {
   flush();
   for (const auto& [id, output] : outputs_) world_.files.remove_tree(output_path(id));
   outputs_.clear();
+  if (!missing_.empty()) on_lines_();  // from memory now
 }
 
 // In one step, and without waiting for the disk: this is against a killed agent, not against a power cut.
@@ -238,9 +272,16 @@ bool LogSpool::write_marks() {
   for (const auto& [id, output] : outputs_) outputs[output_name(id)] = output.safe;
   nlohmann::json missing = nlohmann::json::array();
   for (const auto& [who, count] : missing_) missing.push_back({who.first, who.second, count.lines, count.bytes});
+  nlohmann::json held = nlohmann::json::array();
+  for (const auto& [line, before_segment] : held_)
+    held.push_back({line.sequence, line.time_us, line.generation, line.rank, line.missing_lines, line.missing_bytes,
+                    before_segment});
   const uint64_t segment = segments_.empty() ? 0 : segments_.back().number;
-  const nlohmann::json marks = {
-      {"next", next_sequence_}, {"segment", segment}, {"missing", std::move(missing)}, {"outputs", std::move(outputs)}};
+  const nlohmann::json marks = {{"next", next_sequence_},
+                                {"segment", segment},
+                                {"missing", std::move(missing)},
+                                {"held", std::move(held)},
+                                {"outputs", std::move(outputs)}};
   const std::string draft = folder_ + kMarks + ".draft";
   try {
     world_.files.remove_tree(draft);
@@ -266,8 +307,11 @@ LogSpool::Place LogSpool::end() const {
   return {segments_.back().number, segments_.back().size};
 }
 
+uint64_t LogSpool::next_segment() const { return segments_.empty() ? read_.segment + 1 : segments_.back().number + 1; }
+
 void LogSpool::begin_segment() {
-  const uint64_t number = segments_.empty() ? read_.segment + 1 : segments_.back().number + 1;
+  const uint64_t number = next_segment();
+  world_.files.make_folders(folder_);
   appender_ = world_.files.open_append(path(number));
   if (segments_.empty()) read_ = acked_ = Place{number, 0};
   segments_.push_back(Segment{number, 0});
@@ -301,10 +345,7 @@ void LogSpool::settle() {
 }
 
 void LogSpool::put_missing(Generation generation, int rank, uint64_t lines, uint64_t bytes) {
-  const bool one = lines == 1;
-  const std::string text =
-      fmt::format("{} {} rubato: {} line{} of rank {} ({} bytes) {} missing here: the disk of the node was full", lines,
-                  bytes, lines, one ? "" : "s", rank, bytes, one ? "is" : "are");
+  const std::string text = fmt::format("{} {} {}", lines, bytes, missing_text(rank, lines, bytes));
   put(OutputId{generation, rank, true}, text, 0, kIsMissing, world_.clock.wall());
 }
 
@@ -408,8 +449,12 @@ std::vector<elastic::LogLine> LogSpool::take(size_t bytes_max) {
   while (true) {
     next_segment_if_read();
     const auto segment = std::ranges::find(segments_, read_.segment, &Segment::number);
-    if (segment == segments_.end() || read_.offset >= segment->size) return {};
-    std::vector<elastic::LogLine> lines = take_from(*segment, bytes_max);
+    const bool all_read = segment == segments_.end() || read_.offset >= segment->size;
+    if (all_read && !missing_.empty() && no_room_ && outputs_.empty()) hold_missing();
+    // In the order of their numbers: the head takes none that is below one that it has.
+    const bool is_held = held_sent_ < held_.size() && (all_read || segment->number >= held_[held_sent_].before_segment);
+    if (all_read && !is_held) return {};
+    std::vector<elastic::LogLine> lines = is_held ? take_from_memory() : take_from(*segment, bytes_max);
     if (!lines.empty()) {
       sent_sequence_ = lines.back().sequence;
       if (retry_at_) retry_at_ = now + kRetry;
@@ -417,6 +462,25 @@ std::vector<elastic::LogLine> LogSpool::take(size_t bytes_max) {
     }
     acked_up_to(acked_sequence_);
   }
+}
+
+// No worker is alive, and the disk takes nothing: the job must not end without these.
+void LogSpool::hold_missing() {
+  const int64_t now_us = world_.clock.wall().time_since_epoch().count();
+  for (const auto& [who, count] : std::exchange(missing_, {}))
+    held_.push_back({missing_line(next_sequence_++, now_us, who, count.lines, count.bytes), next_segment()});
+  // An agent that comes next sends them under the same numbers, and gives these to no other line. A disk that has no
+  // room for this either leaves the moment until the head has them.
+  (void)write_marks();
+}
+
+std::vector<elastic::LogLine> LogSpool::take_from_memory() {
+  std::vector<elastic::LogLine> lines;
+  const uint64_t before_segment = held_[held_sent_].before_segment;
+  while (held_sent_ < held_.size() && held_[held_sent_].before_segment == before_segment &&
+         lines.size() < elastic::kLogLinesMax)
+    lines.push_back(held_[held_sent_++].line);
+  return lines;
 }
 
 // One batch, without the lines that the head is known to have.
@@ -460,6 +524,7 @@ void LogSpool::rewind() {
   in_flight_.clear();
   in_flight_bytes_ = 0;
   sent_sequence_ = 0;
+  held_sent_ = 0;
   retry_at_.reset();
   read_ = acked_;
   if (!all_kept()) on_lines_();
@@ -484,6 +549,10 @@ void LogSpool::acked_up_to(uint64_t sequence) {
     acked_ = in_flight_.front().end;
     in_flight_.pop_front();
   }
+  while (!held_.empty() && held_.front().line.sequence <= acked_sequence_) {
+    held_.pop_front();
+    held_sent_ -= std::min<size_t>(held_sent_, 1);
+  }
   drop_acked_segments();
 }
 
@@ -506,8 +575,9 @@ void LogSpool::drop_acked_segments() {
 }
 
 bool LogSpool::all_kept() const {
-  // What a full disk cannot even tell of must not keep a job from ending.
-  return buffer_.empty() && (missing_.empty() || no_room_) && unacked_bytes() == 0;
+  // While workers print, what a full disk cannot even tell of is told with the next line that it takes.
+  const bool told = missing_.empty() || (no_room_ && !outputs_.empty());
+  return buffer_.empty() && told && held_.empty() && unacked_bytes() == 0;
 }
 
 void LogSpool::remove() {
@@ -515,6 +585,9 @@ void LogSpool::remove() {
   segments_.clear();
   outputs_.clear();
   buffer_.clear();
+  missing_.clear();
+  held_.clear();
+  held_sent_ = 0;
   world_.files.remove_tree(folder_);
 }
 

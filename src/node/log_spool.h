@@ -9,7 +9,8 @@
 // faster than the head takes it is slowed, as by a pipe, once kSpoolBytesMax wait (has_room). Without a head, or with
 // one whose disk is full, workers go on and the spool grows, but a tenth of the disk stays free. Lines are lost only
 // when the disk takes none; they are counted, and a line at their place says how many (LogLine::missing_lines). As
-// every line, that one stays until the head has it.
+// every line, that one stays until the head has it: on disk, or in memory if there is still no room when the last
+// worker has ended.
 //
 // A line that a worker has written outlives the agent, killed at whatever moment. Each output of a worker goes to a
 // file first (OutputTarget::path). Each record in a segment says where its line ends in that file; so whoever comes
@@ -129,11 +130,14 @@ class LogSpool {
   bool write_marks();
   void give_back_space();
   std::string output_path(const OutputId& id) const;
+  uint64_t next_segment() const;  // its number
   void begin_segment();
+  void hold_missing();
   std::string path(uint64_t segment) const;
   Place end() const;
   void next_segment_if_read();
   std::vector<elastic::LogLine> take_from(const Segment& segment, size_t bytes_max);
+  std::vector<elastic::LogLine> take_from_memory();
   void acked_up_to(uint64_t sequence);
   void drop_acked_segments();
 
@@ -155,6 +159,13 @@ class LogSpool {
     uint64_t lines = 0, bytes = 0;
   };
   std::map<std::pair<Generation, int>, Missing> missing_;  // by rank: not told yet
+  // Lines about missing ones that no disk takes, until the head has them; the first `held_sent_` are in flight.
+  struct Held {
+    elastic::LogLine line;
+    uint64_t before_segment = 0;  // its place among the segments, by the number of the next one
+  };
+  std::deque<Held> held_;
+  size_t held_sent_ = 0;
   uint64_t dropped_bytes_ = 0;                             // since marks told of it
   bool no_room_ = false;                                   // the disk took nothing at the last try
   std::map<OutputId, Output> outputs_;  // of workers that are alive, or have been since finish_outputs()

@@ -173,6 +173,7 @@ TEST_F(Spool, KeepsAllThereIsDiskForAndSlowsWhoPrintsMore) {
 }
 
 TEST_F(Spool, TellsOfMissingLinesByRank) {
+  spool->begin_output({1, 4, false});
   sim.machine(1).disk().set_free_bytes(0);
   spool->add(1, 4, false, "lost");
   spool->flush();
@@ -180,7 +181,7 @@ TEST_F(Spool, TellsOfMissingLinesByRank) {
   spool->flush();
   spool->add(1, 5, true, "and this");
   EXPECT_TRUE(take_all().empty());
-  EXPECT_TRUE(spool->all_kept()) << "a full disk must not keep the job from ending";
+  EXPECT_TRUE(spool->all_kept()) << "while workers print, it is told with the next line";
   sim.machine(1).disk().set_free_bytes(1 << 20);
   spool->add(1, 6, false, "after");
   const auto lines = spool->take(1 << 16);
@@ -199,6 +200,7 @@ TEST_F(Spool, TellsOfMissingLinesByRank) {
 }
 
 TEST_F(Spool, TellsOfMissingLinesAtTheEndToo) {
+  spool->begin_output({1, 4, false});
   sim.machine(1).disk().set_free_bytes(0);
   spool->add(1, 4, false, "lost");
   EXPECT_TRUE(take_all().empty());
@@ -209,6 +211,46 @@ TEST_F(Spool, TellsOfMissingLinesAtTheEndToo) {
   EXPECT_EQ(lines[0].missing_lines, 1u);
   EXPECT_FALSE(spool->all_kept()) << "the count stays until the head has it";
   spool->acked(lines[0].sequence);
+  EXPECT_TRUE(spool->all_kept());
+}
+
+TEST_F(Spool, TellsOfMissingLinesWhileTheDiskIsStillFull) {
+  spool->begin_output({1, 4, false});
+  spool->add(1, 4, false, "kept");
+  EXPECT_EQ(take_all(), std::vector<std::string>{"kept"});
+  sim.machine(1).disk().set_free_bytes(0);
+  for (int i = 0; i < 3; ++i) spool->add(1, 4, false, "lost");
+  spool->add(1, 5, false, "lost");
+  EXPECT_TRUE(spool->take(1 << 16).empty());
+  spool->settle();
+  spool->finish_outputs();
+  EXPECT_FALSE(spool->all_kept()) << "a job does not end without it";
+  auto lines = spool->take(1 << 16);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0].text, "rubato: 3 lines of rank 4 (12 bytes) are missing here: the disk of the node was full");
+  EXPECT_EQ(lines[0].missing_lines, 3u);
+  EXPECT_EQ(lines[1].rank, 5);
+  EXPECT_TRUE(spool->take(1 << 16).empty());
+  // A new connection: all that was not acknowledged, in its order, also before lines that came later.
+  sim.machine(1).disk().set_free_bytes(1 << 20);
+  spool->begin_output({2, 4, false});
+  spool->add(2, 4, false, "later");
+  spool->rewind();
+  std::vector<std::string> texts;
+  uint64_t sequence = 0;
+  for (auto more = spool->take(1 << 16); !more.empty(); more = spool->take(1 << 16)) {
+    for (const auto& line : more) {
+      EXPECT_GT(line.sequence, sequence);
+      sequence = line.sequence;
+      texts.push_back(line.text);
+    }
+  }
+  ASSERT_EQ(texts.size(), 4u);
+  EXPECT_EQ(texts.front(), "kept");
+  EXPECT_EQ(texts.back(), "later");
+  spool->acked(lines[0].sequence);
+  EXPECT_FALSE(spool->all_kept());
+  spool->acked(sequence);
   EXPECT_TRUE(spool->all_kept());
 }
 
@@ -323,6 +365,39 @@ TEST_F(KilledAgent, KnowsWhatWasSentAlsoWhenTheSegmentIsGone) {
     }
   }
   EXPECT_EQ(fresh, std::vector<std::string>{"the last one"});
+}
+
+// The lines of a full disk are counted in memory; the agent is killed right after the head was sent the count.
+TEST_F(KilledAgent, ACountThatNoSegmentHoldsKeepsItsNumber) {
+  write(out, "kept\n");
+  EXPECT_EQ(take_all(), std::vector<std::string>{"kept"});
+  spool->acked(last);
+  sim.machine(1).disk().set_free_bytes(0);
+  for (int i = 0; i < 3; ++i) spool->add(out.generation, out.rank, false, "lost");
+  EXPECT_TRUE(spool->take(1 << 16).empty());
+  sim.machine(1).disk().set_free_bytes(200);  // for a note, not for lines
+  for (int i = 0; i < 1000; ++i) spool->add(out.generation, out.rank, false, std::string(50, 'y'));
+  spool->finish_outputs();
+  const auto sent = spool->take(1 << 16);
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_GE(sent[0].missing_lines, 3u);
+  open();
+  sim.machine(1).disk().set_free_bytes(1 << 20);
+  spool->begin_output({3, 5, false});
+  spool->add(3, 5, false, "first of the next");
+  std::vector<elastic::LogLine> again;  // that a head takes: no number twice
+  for (auto lines = spool->take(1 << 16); !lines.empty(); lines = spool->take(1 << 16)) {
+    for (const elastic::LogLine& line : lines) {
+      if (line.sequence > (again.empty() ? last : again.back().sequence)) again.push_back(line);
+    }
+  }
+  ASSERT_EQ(again.size(), 2u);
+  EXPECT_EQ(again[0].sequence, sent[0].sequence);
+  EXPECT_EQ(again[0].missing_lines, sent[0].missing_lines);
+  EXPECT_EQ(again[0].text, sent[0].text);
+  EXPECT_EQ(again[1].text, "first of the next");
+  spool->acked(again[1].sequence);
+  EXPECT_TRUE(spool->all_kept());
 }
 
 TEST_F(KilledAgent, WhatAFullDiskCostIsCountedAndDoesNotComeBack) {

@@ -32,28 +32,33 @@ std::vector<std::string> device_names(const NodeSettings& settings) {
 
 }  // namespace
 
-NodeAgent::NodeAgent(World& world, NodeSettings settings, Channel<int>* signals)
+NodeAgent::NodeAgent(World& world, NodeSettings settings, Channel<int>* signals, Channel<MachineNotice>* notices)
     : world_(world),
       settings_(std::move(settings)),
       signals_(signals),
+      notices_(notices),
       self_{world.random.hex(32)},
       started_(world.clock.wall()),
       events_(world, "", settings_.node.value),
       packages_(world, settings_.folder + "/packages", settings_.unpack, settings_.offload),
+      checkpoints_(
+          world, settings_, [this] { wake(); }, [this](const std::string& text) { say(text); },
+          [this](const std::string& folder) { discard(folder); }),
       devices_(device_names(settings_)),
       outputs_(
-          world, settings_, [this] { stir(); }, [this](const std::string& words) { say(words); }),
+          world, settings_, [this] { wake(); }, [this](const std::string& sentence) { say(sentence); }),
       leases_(
-          world, settings_, self_, [this] { renew_leases(); }, [this] { stir(); }),
+          world, settings_, self_, [this] { renew_leases(); }, [this] { wake(); }),
       room_(world.clock.loop()),
       parts_{world,
              settings_,
              packages_,
+             checkpoints_,
              devices_,
              events_,
-             [this] { stir(); },
-             [this](const elastic::Errand& errand, const std::string& python, const std::string& work) {
-               prewarm(errand, python, work);
+             [this] { wake(); },
+             [this](const elastic::JobOrder& job_order, const std::string& python, const std::string& work) {
+               prewarm(job_order, python, work);
              },
              [this](const JobId& job) { return warm_for_ == job; },
              [this](const std::string& folder) { discard(folder); },
@@ -61,6 +66,7 @@ NodeAgent::NodeAgent(World& world, NodeSettings settings, Channel<int>* signals)
              [this](const elastic::LeaseTerms& terms) { return leases_.valid_until(terms); },
              room_,
              self_},
+      deadline_set_(world.clock.loop()),
       changed_(world.clock.loop()),
       scope_(world.clock.loop()) {
   if (settings_.supervisor) {
@@ -77,6 +83,7 @@ NodeAgent::NodeAgent(World& world, NodeSettings settings, Channel<int>* signals)
   }
   discard(settings_.folder + "/jobs");
   adopt_spools();
+  checkpoints_.start();
 }
 
 // A folder of many files takes seconds to remove, in which the head would hear nothing of us.
@@ -119,33 +126,37 @@ Task<void> NodeAgent::supervise() {
   }
 }
 
-ErrandRunner& NodeAgent::runner(const JobId& job) {
-  std::unique_ptr<ErrandRunner>& slot = runners_[job];
-  if (!slot) slot = std::make_unique<ErrandRunner>(parts_, job);
-  return *slot;
+JobOrderRunner& NodeAgent::runner(const JobId& job) {
+  if (const auto found = runners_.find(job); found != runners_.end()) return *found->second;
+  auto made = std::make_unique<JobOrderRunner>(parts_, job);  // it may throw, and leaves nothing then
+  made->set_drain_end(deadline_);
+  return *(runners_[job] = std::move(made));
 }
 
-void NodeAgent::stir() {
-  stirred_ = true;
+void NodeAgent::wake() {
+  woken_ = true;
   changed_.notify();
 }
 
-void NodeAgent::say(const std::string& words) {
-  world_.console.err(fmt::format("{} agent {}: {}\n", format_time(world_.clock.wall()), settings_.node.value, words));
+void NodeAgent::say(const std::string& sentence) {
+  world_.console.err(
+      fmt::format("{} agent {}: {}\n", format_time(world_.clock.wall()), settings_.node.value, sentence));
 }
 
 Task<int> NodeAgent::run() {
   if (signals_) scope_.spawn(read_signals());
+  if (notices_) scope_.spawn(read_notices());
+  scope_.spawn(stop_in_time());
   scope_.spawn(keep_connected());
   if (settings_.own_disk) scope_.spawn(outputs_.run());
   if (supervisor_) scope_.spawn(supervise());
   scope_.spawn(leases_.run());
   while (true) {
-    stirred_ = false;
-    for (const auto& [job, errand] : runners_) errand->follow();
+    woken_ = false;
+    for (const auto& [job, job_order] : runners_) job_order->follow();
     std::set<elastic::RoundId> live;
-    for (const auto& [job, errand] : runners_) {
-      if (const elastic::RoundId* round = errand->live_round()) live.insert(*round);
+    for (const auto& [job, job_order] : runners_) {
+      if (const elastic::RoundId* round = job_order->live_round()) live.insert(*round);
     }
     leases_.set_live(std::move(live));
     std::erase_if(runners_, [this](const auto& entry) {
@@ -155,7 +166,7 @@ Task<int> NodeAgent::run() {
     });
     if (over()) break;
     changed_.notify();
-    while (!stirred_) {
+    while (!woken_) {
       if (linger_until_ != Instant{}) {
         co_await changed_.wait_until(linger_until_);
         if (world_.clock.now() >= linger_until_) break;
@@ -175,13 +186,15 @@ bool NodeAgent::over() {
   // A head that says goodbye has what is left fetched from the disk (provider::NodeProvider::salvage). Who is told by
   // a signal may be on a machine that is about to go.
   if (settings_.own_disk && !told_to_end_) sent = outputs_.all_delivered();
-  for (const auto& [job, errand] : runners_) {
-    if (!errand->idle()) return false;
-    sent = sent && errand->log().all_kept();
+  for (const auto& [job, job_order] : runners_) {
+    if (!job_order->idle()) return false;
+    sent = sent && job_order->log().all_kept() && checkpoints_.all_kept(job);
   }
   if (sent || refused_) return true;
   if (linger_until_ == Instant{}) {
     linger_until_ = world_.clock.now() + kLinger;
+    const auto is_saved = [this](const auto& entry) { return checkpoints_.all_kept(entry.first); };
+    if (!std::ranges::all_of(runners_, is_saved)) linger_until_ = world_.clock.now() + kOutputLinger;
     if (settings_.own_disk && !told_to_end_) {
       linger_until_ = world_.clock.now() + kOutputLinger;
       std::vector<JobId> here = outputs_here(world_.files, settings_.folder);
@@ -197,25 +210,22 @@ Task<void> NodeAgent::read_signals() {
     if (!number) co_return;
     if (!ending_.empty()) {
       // The second time, somebody means it.
-      for (const auto& [job, errand] : runners_) errand->kill();
-      stir();
+      for (const auto& [job, job_order] : runners_) job_order->kill();
+      wake();
       continue;
     }
     const std::string reason = fmt::format("the agent got {}", signal_name(*number));
     say(reason + ": stopping its workers");
-    if (connection_) {
-      const elastic::ToHead leaving = elastic::Leaving{reason, time_to_end()};
-      connection_->send(encode(leaving, world_.clock.now()));
-    }
     end(reason, false);
+    send_leaving();
   }
 }
 
 // The longest that a worker here may take once it is asked to end.
 Duration NodeAgent::time_to_end() const {
   Duration longest = 0s;
-  for (const auto& [job, errand] : runners_) {
-    if (!errand->idle()) longest = std::max(longest, errand->grace());
+  for (const auto& [job, job_order] : runners_) {
+    if (!job_order->idle()) longest = std::max(longest, job_order->grace());
   }
   return longest;
 }
@@ -224,18 +234,18 @@ void NodeAgent::end(const std::string& reason, bool told_by_head) {
   told_to_end_ = told_to_end_ || told_by_head;
   if (ending_.empty()) {
     ending_ = reason;
-    for (const auto& [job, errand] : runners_) errand->leave(reason);
+    for (const auto& [job, job_order] : runners_) job_order->leave(reason, !told_by_head);
   }
-  stir();
+  wake();
 }
 
 void NodeAgent::renew_leases() {
-  for (const auto& [job, errand] : runners_) errand->renew();
+  for (const auto& [job, job_order] : runners_) job_order->renew();
 }
 
-void NodeAgent::prewarm(const elastic::Errand& errand, const std::string& python, const std::string& work) {
+void NodeAgent::prewarm(const elastic::JobOrder& job_order, const std::string& python, const std::string& work) {
   PythonMain main;
-  switch (errand.spec.kind) {
+  switch (job_order.spec.kind) {
     case ProgramKind::kScript:
       main.kind = PythonMain::Kind::kScript;
       break;
@@ -249,17 +259,17 @@ void NodeAgent::prewarm(const elastic::Errand& errand, const std::string& python
       return;
   }
   // The interpreter starts in our folder, not in the job's.
-  const bool is_path = errand.spec.kind != ProgramKind::kModule && !errand.spec.program.starts_with('/');
-  main.target = is_path ? work + "/" + errand.spec.program : errand.spec.program;
+  const bool is_path = job_order.spec.kind != ProgramKind::kModule && !job_order.spec.program.starts_with('/');
+  main.target = is_path ? work + "/" + job_order.spec.program : job_order.spec.program;
   PrewarmSpec warm;
   warm.interpreter = {python, "-u"};
-  warm.modules = errand.spec.prewarm;
+  warm.modules = job_order.spec.prewarm;
   warm.main = std::move(main);
   const agent::Environment environment =
-      job_environment(settings_.environment, errand, settings_.node, std::nullopt, settings_.old_torch);
+      job_environment(settings_.environment, job_order, settings_.node, std::nullopt, settings_.old_torch);
   for (const auto& [name, value] : environment) warm.env.push_back(name + "=" + value);
-  warm_for_ = errand.job;
-  world_.processes.prewarm(warm, [this, alive = std::weak_ptr<int>(alive_), job = errand.job](std::string reason) {
+  warm_for_ = job_order.job;
+  world_.processes.prewarm(warm, [this, alive = std::weak_ptr<int>(alive_), job = job_order.job](std::string reason) {
     if (alive.expired()) return;
     say(fmt::format("prewarm for {}: {}", job.value, reason.empty() ? "ready" : "workers start cold: " + reason));
   });

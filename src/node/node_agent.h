@@ -5,6 +5,9 @@
 //    ▲  no head, back-off             │ an older head, no answer                                   │
 //    └────────────────────────────────┴──── the connection ended ──────────────────────────────────┘
 //   any ──Goodbye, or SIGTERM (Leaving is said first)──▶ (4) ending: workers get SIGTERM and grace ──▶ exit
+//
+// A notice that its machine goes away ends nothing by itself: the head hears of it (Leaving), and moves the jobs. Those
+// workers that are still there shortly before the deadline are told to save, and none outlives it.
 #pragma once
 
 #include <map>
@@ -14,9 +17,11 @@
 
 #include "core/scope.h"
 #include "elastic/node_wire.h"
+#include "node/checkpoint_keeper.h"
 #include "node/delivery.h"
-#include "node/errand.h"
+#include "node/job_order_runner.h"
 #include "node/lease_keeper.h"
+#include "node/machine_notice.h"
 #include "node/node_settings.h"
 #include "node/supervisor.h"
 #include "world/world.h"
@@ -25,19 +30,27 @@ namespace rubato::node {
 
 class NodeAgent {
  public:
-  // `signals`: SIGTERM and its like as they come; may be null. It outlives this, as the world does.
-  NodeAgent(World& world, NodeSettings settings, Channel<int>* signals);
+  // `signals`: SIGTERM and its like as they come; `notices`: that this machine goes away. Both may be null, and outlive
+  // this, as the world does.
+  NodeAgent(World& world, NodeSettings settings, Channel<int>* signals, Channel<MachineNotice>* notices = nullptr);
 
   // 0 after Goodbye or a signal, 1 when the head refused this agent.
   Task<int> run();
 
  private:
   Task<void> read_signals();
+  // node_notice.cc
+  Task<void> read_notices();
+  void take_notice(const MachineNotice& notice);
+  void follow_drain(const elastic::Orders& orders);
+  void set_deadline(std::optional<Instant> deadline);
+  Task<void> stop_in_time();
+  void send_leaving();
   void end(const std::string& reason, bool told_by_head);
   Duration time_to_end() const;
   bool over();
-  void stir();
-  void say(const std::string& words);
+  void wake();
+  void say(const std::string& text);
 
   // node_session.cc
   Task<void> keep_connected();
@@ -49,7 +62,7 @@ class NodeAgent {
   Task<void> send_news(Connection& connection);
   Task<void> send_logs(Connection& connection);
   elastic::Hello hello(const Connection& connection);
-  std::vector<elastic::ErrandReport> reports();
+  std::vector<elastic::JobOrderReport> reports();
   void handle(const elastic::ToAgent& message, Connection& connection);
   void collect(const elastic::Orders& orders);
   void obey(const elastic::Orders& orders);
@@ -57,8 +70,8 @@ class NodeAgent {
   void handle_goodbye(const elastic::Goodbye& goodbye);
   void renew_leases();
 
-  ErrandRunner& runner(const JobId& job);
-  void prewarm(const elastic::Errand& errand, const std::string& python, const std::string& work);
+  JobOrderRunner& runner(const JobId& job);
+  void prewarm(const elastic::JobOrder& job_order, const std::string& python, const std::string& work);
   void adopt_spools();
   void discard(const std::string& folder);
   Task<void> empty(std::string folder);
@@ -67,17 +80,19 @@ class NodeAgent {
   World& world_;
   const NodeSettings settings_;
   Channel<int>* signals_;
+  Channel<MachineNotice>* notices_;
   const AgentId self_;
   const WallTime started_;
   agent::EventLog events_;
   PackageStore packages_;
+  CheckpointKeeper checkpoints_;
   Devices devices_;
   OutputSender outputs_;
   LeaseKeeper leases_;
   Event room_;
   std::optional<Supervisor> supervisor_;
   NodeParts parts_;
-  std::map<JobId, std::unique_ptr<ErrandRunner>> runners_;
+  std::map<JobId, std::unique_ptr<JobOrderRunner>> runners_;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // as in agent::Launcher
   std::optional<JobId> warm_for_;  // whose interpreter is kept warm: the last one that asked for it
 
@@ -86,11 +101,16 @@ class NodeAgent {
   uint64_t revision_ = 0;                                   // of the orders acted on
   elastic::Orders begun_;                                   // of which more is to come
   Connection* connection_ = nullptr;                        // obeying
-  std::optional<std::vector<elastic::ErrandReport>> told_;  // on this connection
+  std::optional<std::vector<elastic::JobOrderReport>> told_;  // on this connection
   std::vector<AgentId> told_fenced_;
 
-  bool stirred_ = true;
-  Event changed_;       // stirred_, or lines to send
+  std::string notice_;                   // what its machine was told; empty: nothing
+  std::optional<Instant> deadline_;      // no worker lives after it: of the notice, or of the head
+  std::optional<Instant> machine_ends_;  // of the notice
+  Instant stop_at_{};                    // with deadline_: workers that are still there are told to save
+  bool woken_ = true;
+  Event deadline_set_;
+  Event changed_;       // woken_, or lines to send
   std::string ending_;  // why; empty: not
   bool told_to_end_ = false;
   bool refused_ = false;

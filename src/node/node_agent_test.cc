@@ -13,8 +13,8 @@
 namespace rubato::node {
 namespace {
 
-using elastic::Errand;
-using elastic::ErrandState;
+using elastic::JobOrder;
+using elastic::JobOrderState;
 using elastic::Phase;
 
 // A head for one job on one node: gathers, runs, ends, says goodbye.
@@ -24,10 +24,10 @@ struct OneJobHead {
 
   World& world;
   std::unique_ptr<Listener> listener;
-  Errand errand;
+  JobOrder job_order;
   std::string package;  // bytes
   std::vector<elastic::LogLine> lines;
-  std::optional<elastic::ErrandReport> end;
+  std::optional<elastic::JobOrderReport> end;
   size_t lines_at_end = 0;
   Generation generations = 1;  // a job that fails is run so often
 
@@ -43,25 +43,25 @@ struct OneJobHead {
 void say(Connection& connection, const elastic::ToAgent& message) { connection.send(encode(message)); }
 
 void order(OneJobHead& head, Connection& connection, Phase phase) {
-  head.errand.phase = phase;
+  head.job_order.phase = phase;
   elastic::Orders orders;
-  orders.errands = {head.errand};
+  orders.job_orders = {head.job_order};
   say(connection, orders);
 }
 
 void hear_reports(OneJobHead& head, Connection& connection, const elastic::Reports& reports) {
-  if (reports.errands.empty()) return;
-  const elastic::ErrandReport& report = reports.errands.front();
-  if (report.state == ErrandState::kReady) {
-    head.errand.master_port = report.port;
+  if (reports.job_orders.empty()) return;
+  const elastic::JobOrderReport& report = reports.job_orders.front();
+  if (report.state == JobOrderState::kReady) {
+    head.job_order.master_port = report.port;
     order(head, connection, Phase::kRunning);
-  } else if (report.state == ErrandState::kSucceeded || report.state == ErrandState::kFailed) {
+  } else if (report.state == JobOrderState::kSucceeded || report.state == JobOrderState::kFailed) {
     head.end = report;
     head.lines_at_end = head.lines.size();
-    const bool again = report.state == ErrandState::kFailed && head.errand.generation < head.generations;
-    if (again) ++head.errand.generation;
+    const bool again = report.state == JobOrderState::kFailed && head.job_order.generation < head.generations;
+    if (again) ++head.job_order.generation;
     order(head, connection, again ? Phase::kGathering : Phase::kEnded);
-  } else if (report.state == ErrandState::kGone) {
+  } else if (report.state == JobOrderState::kGone) {
     say(connection, elastic::Goodbye{"done", false});
   }
 }
@@ -101,16 +101,16 @@ Task<int> run_both(World& world, OneJobHead& head, NodeSettings settings) {
 class RealNode : public testing::Test {
  protected:
   RealNode() : head(world, key()) {
-    Errand& errand = head.errand;
-    errand.job.value = "j-1";
-    errand.generation = 1;
-    errand.workers = 1;
-    errand.grace = 5s;
-    errand.master_addr = "127.0.0.1";
-    errand.output = folder / "output";
-    errand.spec.name = "train";
-    errand.spec.program = "sub/train.py";
-    errand.spec.per_worker.set(kCpu, 1000);
+    JobOrder& job_order = head.job_order;
+    job_order.job.value = "j-1";
+    job_order.generation = 1;
+    job_order.workers = 1;
+    job_order.grace = 5s;
+    job_order.master_addr = "127.0.0.1";
+    job_order.output = folder / "output";
+    job_order.spec.name = "train";
+    job_order.spec.program = "sub/train.py";
+    job_order.spec.per_worker.set(kCpu, 1000);
   }
   static ChannelKey key() {
     ChannelKey key;
@@ -120,7 +120,7 @@ class RealNode : public testing::Test {
   // Packs what was written to `work/`, runs the job, ends everything. The agent's exit code.
   int run() {
     const archive::Package package = archive::pack(files, folder / "work", folder / "package");
-    head.errand.spec.package = package.hash;
+    head.job_order.spec.package = package.hash;
     head.package = os::read_text(folder / "package");
     NodeSettings settings;
     settings.node.value = "n-1";
@@ -154,22 +154,22 @@ TEST_F(RealNode, RunsAScriptAsMainWithItsNeighboursAndItsOutputFolder) {
                "open(os.environ['RUBATO_OUTPUT'] + '/result', 'w').write('42')\n"
                "print('to err', file=sys.stderr)\n");
   folder.write("work/sub/helper.py", "word = 'helped'\n");
-  head.errand.spec.args = {"a b", "$x"};
+  head.job_order.spec.args = {"a b", "$x"};
   EXPECT_EQ(run(), 0);
   ASSERT_TRUE(head.end);
-  EXPECT_EQ(head.end->state, ErrandState::kSucceeded);
+  EXPECT_EQ(head.end->state, JobOrderState::kSucceeded);
   EXPECT_EQ(head.texts(), (std::vector<std::string>{"__main__ helped ['j-1', 'work']", "0 n-1 ['a b', '$x']"}));
   EXPECT_EQ(head.texts(true), std::vector<std::string>{"to err"});
   EXPECT_EQ(os::read_text(folder / "output/result"), "42");
   EXPECT_FALSE(std::filesystem::exists(folder / "node/jobs/j-1"));
-  EXPECT_TRUE(std::filesystem::exists(folder / ("node/packages/" + head.errand.spec.package)));
+  EXPECT_TRUE(std::filesystem::exists(folder / ("node/packages/" + head.job_order.spec.package)));
 }
 
 TEST_F(RealNode, SendsEveryLineOfANoisyWorkerBeforeItsEnd) {
   folder.write("work/sub/train.py", "for i in range(200000): print(i)\nraise SystemExit(3)\n");
   EXPECT_EQ(run(), 0);
   ASSERT_TRUE(head.end);
-  EXPECT_EQ(head.end->state, ErrandState::kFailed);
+  EXPECT_EQ(head.end->state, JobOrderState::kFailed);
   ASSERT_EQ(head.end->failures.size(), 1u);
   EXPECT_EQ(head.end->failures[0].exit_code, 3);
   const std::vector<std::string> texts = head.texts();
@@ -180,10 +180,10 @@ TEST_F(RealNode, SendsEveryLineOfANoisyWorkerBeforeItsEnd) {
 
 TEST_F(RealNode, AnInterpreterThatIsNotThereIsAFailureWithItsName) {
   folder.write("work/sub/train.py", "");
-  head.errand.spec.python = "/no/such/python";
+  head.job_order.spec.python = "/no/such/python";
   EXPECT_EQ(run(), 0);
   ASSERT_TRUE(head.end);
-  EXPECT_EQ(head.end->state, ErrandState::kFailed);
+  EXPECT_EQ(head.end->state, JobOrderState::kFailed);
   EXPECT_NE(head.end->failures.at(0).message.find("/no/such/python"), std::string::npos);
 }
 
@@ -194,7 +194,7 @@ TEST_F(RealNode, APrewarmedJobRunsTheSame) {
                "print(__name__, helper.word, sys.path[0].rsplit('/', 1)[1])\n"
                "if warm: print('warm')\nsys.exit(0 if warm else 7)\n");
   folder.write("work/sub/helper.py", "word = 'helped'\n");
-  head.errand.spec.prewarm = {"json"};
+  head.job_order.spec.prewarm = {"json"};
   head.generations = 500;
   EXPECT_EQ(run(), 0);
   const std::vector<std::string> texts = head.texts();

@@ -35,7 +35,7 @@ Task<void> NodeAgent::keep_connected() {
       packages_.disconnected();
       told_.reset();
       if (ending_.empty()) say("lost the head; the workers go on");
-      stir();
+      wake();
     }
     connection.reset();
     // A head that takes and drops connections must not be asked in a tight loop.
@@ -45,17 +45,24 @@ Task<void> NodeAgent::keep_connected() {
 
 Task<std::unique_ptr<Connection>> NodeAgent::reach_head() {
   Duration pause = kRetryFirst;
-  std::string last_words;
+  std::string last_output;
+  bool by_name = true;
   while (true) {
     Endpoint head = settings_.head;
     if (settings_.find_head) head = settings_.find_head().value_or(head);
+    by_name = !by_name && !settings_.head_name.empty();
+    if (by_name) head.host = settings_.head_name;
+    const uint16_t port = head.port;
     const Instant deadline = world_.clock.now() + kConnectMax;
     ConnectResult result =
         co_await world_.network.connect(std::move(head), settings_.key, deadline, std::max<Duration>(heartbeat_, 1s));
+    if (result.connection && by_name && settings_.head_moved) {
+      settings_.head_moved(Endpoint{result.connection->peer_address(), port});
+    }
     if (result.connection) co_return std::move(result.connection);
-    if (result.failure && result.failure->words != last_words) {
-      last_words = result.failure->words;
-      say("no head: " + last_words);
+    if (result.failure && result.failure->message != last_output) {
+      last_output = result.failure->message;
+      say("no head: " + last_output);
     }
     const double jitter = 0.5 + world_.random.unit();
     co_await Sleep(world_.clock.loop(), world_.clock.now() + seconds(to_seconds(pause) * jitter));
@@ -63,9 +70,9 @@ Task<std::unique_ptr<Connection>> NodeAgent::reach_head() {
   }
 }
 
-std::vector<ErrandReport> NodeAgent::reports() {
-  std::vector<ErrandReport> list;
-  for (const auto& [job, errand] : runners_) list.push_back(errand->report());
+std::vector<JobOrderReport> NodeAgent::reports() {
+  std::vector<JobOrderReport> list;
+  for (const auto& [job, job_order] : runners_) list.push_back(job_order->report());
   return list;
 }
 
@@ -84,14 +91,14 @@ Hello NodeAgent::hello(const Connection& connection) {
   hello.started = started_;
   hello.head_epoch = head_epoch_;
   hello.own_disk = settings_.own_disk;
-  hello.errands = reports();
+  hello.job_orders = reports();
   hello.fenced = leases_.fenced();
   return hello;
 }
 
 // False: this connection is of no use.
 Task<bool> NodeAgent::greet(Connection& connection) {
-  for (const auto& [job, errand] : runners_) errand->log().rewind();
+  for (const auto& [job, job_order] : runners_) job_order->log().rewind();
   const Instant greeted = world_.clock.now();
   const ToHead greeting = hello(connection);
   connection.send(encode(greeting, world_.clock.now()));
@@ -114,7 +121,7 @@ Task<bool> NodeAgent::greet(Connection& connection) {
     say("the head is not understood: " + error.message);
     co_return false;
   }
-  told_ = std::get<Hello>(greeting).errands;
+  told_ = std::get<Hello>(greeting).job_orders;
   told_fenced_ = std::get<Hello>(greeting).fenced;
   co_return true;
 }
@@ -128,11 +135,9 @@ Task<void> NodeAgent::session(Connection& connection) {
     connection.send(encode(message));
   };
   packages_.connected(std::move(ask));
-  if (!ending_.empty() && !told_to_end_) {
-    const ToHead leaving = Leaving{ending_, time_to_end()};
-    connection.send(encode(leaving, world_.clock.now()));
-  }
-  stir();
+  checkpoints_.connected(head_epoch_);
+  if (!ending_.empty() || !notice_.empty()) send_leaving();
+  wake();
   // They go with this frame, or when receive() has ended.
   Scope scope(world_.clock.loop());
   scope.spawn(send_beats(connection));
@@ -152,7 +157,7 @@ Task<void> NodeAgent::send_beats(Connection& connection) {
 Task<void> NodeAgent::send_news(Connection& connection) {
   while (true) {
     co_await send_logs(connection);
-    std::vector<ErrandReport> now = reports();
+    std::vector<JobOrderReport> now = reports();
     std::vector<AgentId> fenced = leases_.fenced();
     if (now != told_ || fenced != told_fenced_) {
       told_ = now;
@@ -161,8 +166,8 @@ Task<void> NodeAgent::send_news(Connection& connection) {
       connection.send(encode(message, world_.clock.now()));
     }
     std::optional<Instant> retry;
-    for (const auto& [job, errand] : runners_) {
-      const std::optional<Instant> at = errand->log().retry_at();
+    for (const auto& [job, job_order] : runners_) {
+      const std::optional<Instant> at = job_order->log().retry_at();
       if (at && (!retry || *at < *retry)) retry = at;
     }
     if (retry) {
@@ -180,8 +185,8 @@ Task<void> NodeAgent::send_logs(Connection& connection) {
   while (true) {
     std::vector<JobId> jobs;
     uint64_t in_flight = 0;
-    for (const auto& [job, errand] : runners_) {
-      in_flight += errand->log().in_flight_bytes();
+    for (const auto& [job, job_order] : runners_) {
+      in_flight += job_order->log().in_flight_bytes();
       jobs.push_back(job);
     }
     bool more = false;
@@ -202,7 +207,7 @@ Task<void> NodeAgent::send_logs(Connection& connection) {
     }
     if (!more) break;
   }
-  if (sent) stir();  // an errand may have waited for it
+  if (sent) wake();  // a job order may have waited for it
 }
 
 Task<void> NodeAgent::receive(Connection& connection) {
@@ -228,7 +233,7 @@ void NodeAgent::handle(const ToAgent& message, Connection&) {
     if (found != runners_.end() && ack->refused) found->second->log().refused(ack->sequence);
     if (found != runners_.end() && !ack->refused) found->second->log().acked(ack->sequence);
     room_.notify();
-    stir();
+    wake();
   }
 }
 
@@ -236,37 +241,42 @@ void NodeAgent::collect(const Orders& orders) {
   if (orders.revision != begun_.revision) begun_ = Orders{};
   begun_.revision = orders.revision;
   begun_.drain = orders.drain;
-  begun_.errands.insert(begun_.errands.end(), orders.errands.begin(), orders.errands.end());
+  begun_.drain_in = orders.drain_in;
+  begun_.job_orders.insert(begun_.job_orders.end(), orders.job_orders.begin(), orders.job_orders.end());
   begun_.outputs.insert(begun_.outputs.end(), orders.outputs.begin(), orders.outputs.end());
+  begun_.copies.insert(begun_.copies.end(), orders.copies.begin(), orders.copies.end());
   begun_.fence.insert(begun_.fence.end(), orders.fence.begin(), orders.fence.end());
-  if (begun_.errands.size() > kErrandsMax || begun_.outputs.size() > kOutputsMax)
+  if (begun_.job_orders.size() > kJobOrdersMax || begun_.outputs.size() > kOutputsMax)
     throw Error(ErrorCode::kFailed, "it orders more than a node can do");
   if (!orders.more) obey(std::exchange(begun_, {}));
 }
 
 void NodeAgent::obey(const Orders& orders) {
-  std::map<JobId, const Errand*> wanted;
-  for (const Errand& errand : orders.errands) wanted[errand.job] = &errand;
-  for (const auto& [job, errand] : runners_) {
-    if (!wanted.contains(job)) errand->abandon();
+  std::map<JobId, const JobOrder*> wanted;
+  for (const JobOrder& job_order : orders.job_orders) wanted[job_order.job] = &job_order;
+  for (const auto& [job, job_order] : runners_) {
+    if (!wanted.contains(job)) job_order->abandon();
   }
-  for (const auto& [job, errand] : wanted) {
-    ErrandRunner& mine = runner(job);
-    Errand own = *errand;
+  for (const auto& [job, job_order] : wanted) {
+    JobOrderRunner& mine = runner(job);
+    JobOrder own = *job_order;
     if (settings_.own_disk) own.output = output_folder(settings_.folder, job);
+    own.checkpoint_folder = checkpoint_folder(settings_.folder, job);
     mine.obey(own);
     if (!ending_.empty()) mine.leave(ending_);
   }
+  follow_drain(orders);
   if (settings_.own_disk) follow_outputs(orders);
+  checkpoints_.follow(orders);
   leases_.follow(orders);
   revision_ = orders.revision;
-  stir();
+  wake();
 }
 
 // What is in the orders is the head's to have, or to have again; the rest is there already, or nobody's.
 void NodeAgent::follow_outputs(const Orders& orders) {
   std::set<JobId> kept, wanted;
-  for (const Errand& errand : orders.errands) kept.insert(errand.job);
+  for (const JobOrder& job_order : orders.job_orders) kept.insert(job_order.job);
   for (const OutputOrder& output : orders.outputs) {
     kept.insert(output.job);
     if (output.wanted) wanted.insert(output.job);

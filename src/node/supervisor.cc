@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "core/text.h"
+#include "model/supervisor_request.h"
 #include "world/http_reply.h"
 
 namespace rubato::node {
@@ -16,16 +15,6 @@ using nlohmann::json;
 namespace {
 
 constexpr std::string_view kNamespace = "rubato";
-constexpr Duration kPatience = 30s;
-constexpr uint64_t kPatienceMax = 120;  // seconds
-constexpr size_t kHintsBytesMax = size_t{64} << 10;
-
-std::optional<uint64_t> read_count(std::string_view text) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 }  // namespace
 
@@ -46,15 +35,15 @@ std::string Supervisor::url_for(const JobId& job) {
   return fmt::format("http://127.0.0.1:{}/{}", port_, served(job).secret);
 }
 
-void Supervisor::follow(const elastic::Errand& errand) {
-  Served& one = served(errand.job);
-  one.generation = errand.generation;
+void Supervisor::follow(const elastic::JobOrder& job_order) {
+  Served& one = served(job_order.job);
+  one.generation = job_order.generation;
   one.addresses.clear();
-  for (const elastic::PeerSeat& peer : errand.peers) {
+  for (const elastic::PeerSeat& peer : job_order.peers) {
     for (int i = 0; i < peer.workers; ++i) one.addresses.push_back(peer.address);
   }
   // Nobody needs more of very many than where the first one is.
-  if (one.addresses.empty()) one.addresses.push_back(errand.master_addr);
+  if (one.addresses.empty()) one.addresses.push_back(job_order.master_addr);
   changed_.notify();
 }
 
@@ -77,26 +66,27 @@ Task<ServerReply> Supervisor::handle(ServerRequest request) {
   const JobId* owner = parts.size() > 2 ? owner_of(parts[1]) : nullptr;
   if (!owner) co_return error_reply(404, "not_found", "there is nothing here");
   const JobId job = *owner;
-  const std::string_view verb = parts[2];
-  if (verb == "healthz" && parts.size() == 3) {
-    ServerReply reply;
-    reply.headers["content-type"] = "text/plain";
-    reply.body = "OK";
-    co_return reply;
-  }
+  const auto timeout = request.query.find("timeout");
+  std::optional<std::string> asked;
+  if (timeout != request.query.end()) asked = timeout->second;
   // The secret says which job it is; its name in the path says nothing more.
-  if (verb == "discover" && parts.size() > 3 && request.method == "GET") {
-    const std::optional<uint64_t> group = read_count(parts.back());
-    const auto timeout = request.query.find("timeout");
-    const bool asks = timeout != request.query.end();
-    const std::optional<uint64_t> seconds = asks ? read_count(timeout->second) : std::nullopt;
-    if (!group || (asks && !seconds)) {
-      co_return error_reply(400, "usage", "expected /discover/NAMESPACE/JOB/GROUP?timeout=SECONDS");
+  const SupervisorRequest order = read_supervisor_request(request.method, std::span(parts).subspan(2), asked);
+  switch (order.verb) {
+    case SupervisorRequest::Verb::kHealth: {
+      ServerReply reply;
+      reply.headers["content-type"] = "text/plain";
+      reply.body = "OK";
+      co_return reply;
     }
-    const Duration patience = seconds ? std::chrono::seconds(std::min(*seconds, kPatienceMax)) : kPatience;
-    co_return co_await discover(job, *group, patience);
+    case SupervisorRequest::Verb::kDiscover:
+      co_return co_await discover(job, order.group, order.patience);
+    case SupervisorRequest::Verb::kHints:
+      co_return take_hints(job, request.body);
+    case SupervisorRequest::Verb::kMalformed:
+      co_return error_reply(400, "usage", "expected /discover/NAMESPACE/JOB/GROUP?timeout=SECONDS");
+    case SupervisorRequest::Verb::kUnknown:
+      break;
   }
-  if (verb == "hints" && request.method == "PUT") co_return take_hints(job, request.body);
   co_return error_reply(404, "not_found", "there is nothing here", "",
                         "healthz, discover/NAMESPACE/JOB/GROUP and hints/NAMESPACE/JOB are");
 }

@@ -27,7 +27,7 @@ class Supervisor {
   // ADAPTDL_SUPERVISOR_URL of this job's workers here.
   std::string url_for(const JobId& job);
   // Workers of this generation are about to run.
-  void follow(const elastic::Errand& errand);
+  void follow(const elastic::JobOrder& job_order);
   void forget(const JobId& job) { jobs_.erase(job); }
 
   Task<ServerReply> handle(ServerRequest request);

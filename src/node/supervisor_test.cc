@@ -35,8 +35,8 @@ class SupervisorTest : public testing::Test {
     EXPECT_TRUE(url.starts_with("http://127.0.0.1:4000/")) << url;
     return url.substr(url.rfind('/'));
   }
-  static elastic::Errand errand(Generation generation, std::vector<elastic::PeerSeat> peers) {
-    elastic::Errand out;
+  static elastic::JobOrder job_order(Generation generation, std::vector<elastic::PeerSeat> peers) {
+    elastic::JobOrder out;
     out.job = JobId{"j-1"};
     out.generation = generation;
     out.master_addr = "10.0.0.1";
@@ -58,13 +58,13 @@ class SupervisorTest : public testing::Test {
 };
 
 TEST_F(SupervisorTest, TellsTheAddressesOfAGroupByRank) {
-  supervisor.follow(errand(3, {{"10.0.0.1", 2}, {"10.0.0.2", 1}}));
+  supervisor.follow(job_order(3, {{"10.0.0.1", 2}, {"10.0.0.2", 1}}));
   const ServerReply reply = call("GET", path(job) + "/discover/rubato/j-1/2");
   EXPECT_EQ(reply.status, 200);
   EXPECT_EQ(reply.body, R"(["10.0.0.1","10.0.0.1","10.0.0.2"])");
   EXPECT_EQ(call("GET", path(job) + "/discover/rubato/j-1/3").status, 408) << "of a group that is not there yet";
   EXPECT_EQ(call("GET", path(job) + "/discover/rubato/j-1/1").status, 408) << "of one that was";
-  supervisor.follow(errand(4, {}));
+  supervisor.follow(job_order(4, {}));
   EXPECT_EQ(call("GET", path(job) + "/discover/rubato/j-1/3").body, R"(["10.0.0.1"])") << "too many to tell";
 }
 
@@ -102,7 +102,7 @@ TEST_F(SupervisorTest, AJobSpeaksForItselfOnly) {
 }
 
 TEST_F(SupervisorTest, OddRequestsAreAnswered) {
-  supervisor.follow(errand(1, {{"10.0.0.1", 1}}));
+  supervisor.follow(job_order(1, {{"10.0.0.1", 1}}));
   for (const char* odd : {"/discover", "/discover/rubato/j-1/x", "/discover/rubato/j-1/-1"}) {
     const int status = call("GET", path(job) + odd).status;
     EXPECT_TRUE(status == 400 || status == 404) << odd << ' ' << status;

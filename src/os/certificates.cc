@@ -42,10 +42,10 @@ constexpr size_t kCommonNameMax = 64;  // ub-common-name of RFC 5280
 
 // OpenSSL's own words for the last failure; they name no secret.
 [[noreturn]] void crypto_failed(const std::string& doing, const std::string& where) {
-  char words[256] = "no reason given";
-  if (const unsigned long code = ERR_get_error()) ERR_error_string_n(code, words, sizeof words);
+  char reason[256] = "no reason given";
+  if (const unsigned long code = ERR_get_error()) ERR_error_string_n(code, reason, sizeof reason);
   ERR_clear_error();
-  throw Error(ErrorCode::kFailed, fmt::format("cannot {}: {}", doing, words), where);
+  throw Error(ErrorCode::kFailed, fmt::format("cannot {}: {}", doing, reason), where);
 }
 void need(bool ok, const char* doing, const std::string& where = {}) {
   if (!ok) crypto_failed(doing, where);

@@ -12,7 +12,7 @@
 namespace rubato::os {
 namespace {
 
-constexpr Duration kPatience = 20s;  // a deadline that is not meant to come
+constexpr Duration kPatience = 60s;  // a deadline that is not meant to come
 
 // The files of one cluster, and keys for its members.
 class ClusterForTest {
@@ -40,9 +40,9 @@ class ClusterForTest {
   int members_ = 0;
 };
 
-ChannelKey secret(const std::string& words) {
+ChannelKey secret(const std::string& text) {
   ChannelKey key;
-  key.secret = words;
+  key.secret = text;
   return key;
 }
 
@@ -93,13 +93,13 @@ void expect_rejected(const ChannelKey& server, const ChannelKey& client) {
   const Seen seen = meeting(server, client);
   EXPECT_FALSE(seen.accepted);
   ASSERT_TRUE(seen.failure);
-  EXPECT_EQ(seen.failure->kind, ConnectFailure::Kind::kRejected) << seen.failure->words;
+  EXPECT_EQ(seen.failure->kind, ConnectFailure::Kind::kRejected) << seen.failure->message;
 }
 
 TEST(ChannelIdentity, MembersOfOneClusterMeetAndKnowTheirNames) {
   ClusterForTest cluster;
   const Seen seen = meeting(cluster.member("head"), cluster.member("node/n-7"));
-  ASSERT_FALSE(seen.failure) << seen.failure->words;
+  ASSERT_FALSE(seen.failure) << seen.failure->message;
   EXPECT_EQ(seen.name_at_server, "node/n-7");
   EXPECT_EQ(seen.name_at_client, "head");
   EXPECT_EQ(seen.heard_at_server, "from client");
@@ -163,14 +163,14 @@ Task<int> strangers_come(Runtime& runtime, ChannelKey server, ChannelKey client,
   Scope scope(runtime);
   scope.spawn(accept_one(*listener, seen));
   std::vector<int> strangers;
-  for (const char* words : {"", "GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\x02"}) {
+  for (const char* text : {"", "GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\x02"}) {
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons(listener->port());
     EXPECT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    ::send(fd, words, strlen(words), MSG_NOSIGNAL);
+    ::send(fd, text, strlen(text), MSG_NOSIGNAL);
     strangers.push_back(fd);
   }
   const Endpoint there{"127.0.0.1", listener->port()};
@@ -202,7 +202,7 @@ Task<int> crowd_comes(Runtime& runtime, ChannelKey server, ChannelKey client) {
   for (int i = 0; i < 20; ++i) {
     const Instant deadline = runtime.now() + kPatience;
     ConnectResult result = co_await network.connect(there, client, deadline, kPatience);
-    EXPECT_FALSE(result.failure) << result.failure->words;
+    EXPECT_FALSE(result.failure) << result.failure->message;
     if (result.failure) break;
     members.push_back(std::move(result.connection));
     const std::unique_ptr<Connection> accepted = co_await listener->accept();
@@ -233,7 +233,7 @@ Task<int> meet_at_file(Runtime& runtime, ChannelKey server, ChannelKey client, s
   for (const Endpoint& there : targets) {
     const Instant deadline = runtime.now() + kPatience;
     ConnectResult result = co_await network.connect(there, client, deadline, kPatience);
-    EXPECT_FALSE(result.failure) << result.failure->words;
+    EXPECT_FALSE(result.failure) << result.failure->message;
     if (result.failure) co_return 1;
     const std::unique_ptr<Connection> accepted = co_await listener->accept();
     EXPECT_EQ(accepted->peer_name(), "node/n-7");
@@ -287,7 +287,7 @@ TEST(ChannelFile, ASilentPeerIsNoticed) {
 
 TEST(ChannelSecret, StillMeetsAndHasNoName) {
   const Seen seen = meeting(secret("words"), secret("words"));
-  ASSERT_FALSE(seen.failure) << seen.failure->words;
+  ASSERT_FALSE(seen.failure) << seen.failure->message;
   EXPECT_EQ(seen.name_at_server, "");
   EXPECT_EQ(seen.heard_at_client, "from server");
   expect_rejected(secret("words"), secret("other words"));

@@ -4,6 +4,10 @@
 #include <sys/wait.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "os/proc_scan.h"
 #include "os/runtime.h"
@@ -41,6 +45,20 @@ ssize_t write_quietly(int fd, const std::string& bytes) {
   return written;
 }
 
+// Whether it is a Python interpreter with a handler of its own for this signal.
+bool is_python_that_handles(pid_t pid, int signal) {
+  const std::string folder = "/proc/" + std::to_string(pid);
+  std::error_code error;
+  const std::string program = std::filesystem::read_symlink(folder + "/exe", error).filename().string();
+  if (error || !program.starts_with("python")) return false;
+  std::ifstream status(folder + "/status");
+  for (std::string line; std::getline(status, line);) {
+    unsigned long long caught = 0;
+    if (std::sscanf(line.c_str(), "SigCgt: %llx", &caught) == 1) return (caught >> (signal - 1) & 1) != 0;
+  }
+  return false;
+}
+
 }  // namespace
 
 ChildProcess::ChildProcess(Runtime& runtime, std::shared_ptr<Family> family, Start start)
@@ -59,7 +77,7 @@ ChildProcess::ChildProcess(Runtime& runtime, std::shared_ptr<Family> family, Sta
       in_(runtime.io()),
       input_moved_(runtime),
       look_again_(runtime, [this] {
-        if (!status_) look_for_end();
+        if (!status_) check_end();
         resume_paused();
       }) {
   family_->enter(pid_, *this);
@@ -84,10 +102,13 @@ ChildProcess::~ChildProcess() {
 }
 
 void ChildProcess::signal_group(int signal) {
-  if (signal == 0) look_for_end();
+  if (signal == 0) check_end();
   if (status_) return;
   if (signal != 0) signalled_ = true;
-  ::kill(target(), signal);
+  // A Python script that handles it is to save, and ends its own children then. A DataLoader's children would die of it
+  // at once, and PyTorch would end the script for that before it has saved.
+  const bool is_request = signal != 0 && signal != SIGKILL && signal != SIGSTOP && signal != SIGCONT;
+  ::kill(is_request && own_group_ && is_python_that_handles(pid_, signal) ? pid_ : target(), signal);
 }
 
 void ChildProcess::end_by(Instant time) {
@@ -150,11 +171,11 @@ void ChildProcess::watch_end() {
   if (!pidfd_.is_open()) return;
   pidfd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                     [this, alive = std::weak_ptr<int>(alive_)](const boost::system::error_code& error) {
-                      if (!error && !alive.expired()) look_for_end();
+                      if (!error && !alive.expired()) check_end();
                     });
 }
 
-void ChildProcess::look_for_end() {
+void ChildProcess::check_end() {
   if (status_) return;
   siginfo_t info{};
   if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0) {

@@ -44,7 +44,7 @@ class ChildProcess final : public Process {
 
   const std::vector<std::string>& tokens() const { return tokens_; }
   // Takes the exit status if there is one.
-  void look_for_end();
+  void check_end();
 
  private:
   struct Stream {

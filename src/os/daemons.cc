@@ -141,11 +141,14 @@ struct Plan {
   ::_exit(127);
 }
 
+// Over the one before: an emptied file gives its room back, and on a full disk others take that.
 void write_own_number(int fd) {
   char digits[16];
   char* at = digits + sizeof digits;
   for (int left = ::getpid(); left > 0; left /= 10) *--at = static_cast<char>('0' + left % 10);
-  [[maybe_unused]] const ssize_t written = ::write(fd, at, static_cast<size_t>(digits + sizeof digits - at));
+  const auto size = static_cast<size_t>(digits + sizeof digits - at);
+  if (::ftruncate(fd, static_cast<off_t>(size)) != 0) return;
+  [[maybe_unused]] const ssize_t written = ::write(fd, at, size);
 }
 
 [[noreturn]] void become_daemon(const Plan& plan) {
@@ -236,11 +239,11 @@ void RealDaemons::start(const DaemonSpec& spec) {
     if (errno == EAGAIN || errno == EACCES) return;
     fail("lock", in(spec.folder, "daemon.lock"));
   }
-  const Fd pid = open_in(spec.folder, "daemon.pid", O_WRONLY | O_CREAT | O_TRUNC);
+  const Fd pid = open_in(spec.folder, "daemon.pid", O_WRONLY | O_CREAT);
   const Fd log = open_in(spec.folder, "daemon.log", O_WRONLY | O_CREAT | O_APPEND);
   const Fd null = Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)).above(kLockFd + 1);
-  const auto note = [&](const std::string& words) {
-    const std::string line = "rubato: " + words + "\n";
+  const auto note = [&](const std::string& message) {
+    const std::string line = "rubato: " + message + "\n";
     [[maybe_unused]] const ssize_t written = ::write(log.get(), line.data(), line.size());
   };
 

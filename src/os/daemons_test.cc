@@ -1,11 +1,16 @@
 #include "os/daemons.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -87,6 +92,48 @@ TEST_F(DaemonsTest, IsSignalledAndStartedAgain) {
   const auto second = daemons.running(spec.folder);
   ASSERT_TRUE(second);
   EXPECT_NE(second, first);
+}
+
+// Its number was written anew into an emptied file, whose room the one who fills the disk had taken meanwhile.
+TEST_F(DaemonsTest, IsFoundAgainOnAFullDisk) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to mount a small disk";
+  const pid_t tester = ::fork();
+  if (tester == 0) {
+    const auto die = [](int code) { ::_exit(code); };
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) die(77);
+    if (::mount("tmpfs", base.c_str(), "tmpfs", 0, "size=64k") != 0) die(77);
+    const auto start = [&] {
+      try {
+        daemons.start(spec);
+      } catch (const Error& error) {  // this process may not go on as a second runner of tests
+        std::fprintf(stderr, "%s\n", error.message.c_str());
+        die(78);
+      }
+    };
+    start();
+    const pid_t filler = ::fork();
+    if (filler == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      const int fd = ::open((base + "/fill").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+      while (::getppid() != 1) (void)!::write(fd, "x", 1);
+      die(0);
+    }
+    int wrong = 0;
+    for (int round = 0; round < 5; ++round) {
+      daemons.signal(spec.folder, SIGKILL);
+      wait_for([&] { return !daemons.running(spec.folder); });
+      start();
+      wrong += daemons.running(spec.folder) ? 0 : 1;
+    }
+    daemons.signal(spec.folder, SIGKILL);
+    ::kill(filler, SIGKILL);
+    die(wrong);
+  }
+  int status = 0;
+  ::waitpid(tester, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no disk can be mounted here";
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "so often it was not found";
 }
 
 TEST_F(DaemonsTest, AnotherProcessIsNotMistakenForIt) {

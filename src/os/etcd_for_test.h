@@ -32,9 +32,11 @@ namespace rubato::os {
 class FolderForTest {
  public:
   FolderForTest() {
-    char name[] = "/tmp/rubato-test-XXXXXX";
-    if (!::mkdtemp(name)) throw std::runtime_error("mkdtemp failed");
-    path = name;
+    // In memory: an etcd waits for its disk again and again, and others keep that busy. It takes 64 MiB at once.
+    std::error_code none;
+    const bool roomy = std::filesystem::space("/dev/shm", none).available > (uint64_t{2} << 30) && !none;
+    path = roomy ? "/dev/shm/rubato-test-XXXXXX" : "/tmp/rubato-test-XXXXXX";
+    if (!::mkdtemp(path.data())) throw std::runtime_error("mkdtemp failed");
   }
   FolderForTest(const FolderForTest&) = delete;
   ~FolderForTest() {
@@ -92,11 +94,11 @@ inline bool reserve_port_for_test(uint16_t port) {
   return false;
 }
 
-// Loopback ports that nobody listens on now, and that no other test gets. Outside of the range from which the kernel
-// takes ports for clients: one of those could take it before it is listened on.
+// Loopback ports that nobody listens on now, and that no other test gets. Outside of the ranges from which the kernel
+// takes ports for clients and rubato those of masters: one of those could take it before it is listened on.
 inline std::vector<uint16_t> free_ports_for_test(size_t count) {
   std::random_device dice;
-  std::uniform_int_distribution<uint16_t> draw(15000, 32000);
+  std::uniform_int_distribution<uint16_t> draw(15000, 19999);
   std::vector<uint16_t> ports;
   while (ports.size() < count) {
     sockaddr_in address{};
@@ -149,10 +151,10 @@ class EtcdForTest {
   void start(size_t i) {
     const Member& m = members_[i];
     const std::string client = (certificates_ ? "https" : "http") + loopback(m.client_port);
-    std::vector<std::string> words{"etcd", "--name", name(i), "--data-dir", folder_.path + "/" + name(i)};
-    const auto add = [&words](const std::string& flag, const std::string& value) {
-      words.push_back(flag);
-      words.push_back(value);
+    std::vector<std::string> arguments{"etcd", "--name", name(i), "--data-dir", folder_.path + "/" + name(i)};
+    const auto add = [&arguments](const std::string& flag, const std::string& value) {
+      arguments.push_back(flag);
+      arguments.push_back(value);
     };
     add("--listen-client-urls", client);
     add("--advertise-client-urls", client);
@@ -162,14 +164,14 @@ class EtcdForTest {
     add("--initial-cluster", peers_);
     add("--heartbeat-interval", "100");
     add("--election-timeout", "1000");
-    if (knows_no_fsync()) words.push_back("--unsafe-no-fsync");
+    if (knows_no_fsync()) arguments.push_back("--unsafe-no-fsync");
     if (certificates_) {
       add("--cert-file", certificates_->file("server.pem"));
       add("--key-file", certificates_->file("server.key"));
       add("--trusted-ca-file", certificates_->file("ca.pem"));
-      words.push_back("--client-cert-auth");
+      arguments.push_back("--client-cert-auth");
     }
-    members_[i].pid = spawn(words, log_path(i));
+    members_[i].pid = spawn(arguments, log_path(i));
   }
 
   void wait_healthy(size_t i) {
@@ -217,9 +219,9 @@ class EtcdForTest {
     return knows;
   }
 
-  static pid_t spawn(const std::vector<std::string>& words, const std::string& log_path) {
+  static pid_t spawn(const std::vector<std::string>& arguments, const std::string& log_path) {
     std::vector<char*> argv;
-    for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+    for (const std::string& word : arguments) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);
     const int log = ::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     const pid_t parent = ::getpid();

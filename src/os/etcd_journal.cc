@@ -12,7 +12,8 @@ namespace rubato::os {
 
 namespace {
 
-constexpr Duration kPatience = 30s;  // an etcd election takes a few seconds
+constexpr Duration kPatience = 30s;      // an etcd election takes a few seconds
+constexpr Duration kViewPatience = 10s;  // a person waits for it
 constexpr size_t kOperationsMax = 100;
 constexpr size_t kBytesMax = EtcdJournal::kRecordBytesMax;
 constexpr uint64_t kScanSpan = 10;  // offsets that differ in the last digit are read at once: 10 MiB at most
@@ -76,17 +77,6 @@ std::vector<StoreCondition> created(const std::string& key, int64_t revision) {
 
 }  // namespace
 
-Task<EtcdJournal::Gate::Pass> EtcdJournal::Gate::enter() {
-  while (taken_) co_await opened_.wait();
-  taken_ = true;
-  co_return Pass(*this);
-}
-
-void EtcdJournal::Gate::leave() {
-  taken_ = false;
-  opened_.notify();
-}
-
 EtcdJournal::EtcdJournal(Store& store, Clock& clock, std::string prefix, std::string token, EtcdJournalNote note)
     : store_(store),
       clock_(clock),
@@ -103,15 +93,15 @@ std::string EtcdJournal::snapshot_key(uint64_t offset) const { return prefix_ + 
 std::string EtcdJournal::part_key(const std::string& group, uint64_t number) const {
   return fmt::format("{}/part/{}/{:06}", prefix_, group, number);
 }
-Instant EtcdJournal::deadline() const { return clock_.now() + kPatience; }
+Instant EtcdJournal::deadline() const { return clock_.now() + (is_view_ ? kViewPatience : kPatience); }
 
 Error EtcdJournal::taken_over() {
   lost_ = true;
   return Error(ErrorCode::kConflict, "another process has taken over the journal '" + prefix_ + "' in etcd");
 }
 
-void EtcdJournal::damaged(const std::string& key, const std::string& words) const {
-  throw DamagedError(fmt::format("the journal in etcd is damaged: '{}' {}", key, words), key,
+void EtcdJournal::damaged(const std::string& key, const std::string& message) const {
+  throw DamagedError(fmt::format("the journal in etcd is damaged: '{}' {}", key, message), key,
                      "restore etcd from a backup");
 }
 
@@ -122,6 +112,12 @@ Task<std::unique_ptr<EtcdJournal>> EtcdJournal::open(Store& store, Clock& clock,
   co_await journal->take_over(true);
   co_await journal->check_note();
   co_return journal;
+}
+
+std::unique_ptr<EtcdJournal> EtcdJournal::view(Store& store, Clock& clock, std::string prefix) {
+  std::unique_ptr<EtcdJournal> journal(new EtcdJournal(store, clock, std::move(prefix), "", {}));
+  journal->is_view_ = true;
+  return journal;
 }
 
 Task<void> EtcdJournal::check_note() {
@@ -196,6 +192,7 @@ Task<uint64_t> EtcdJournal::number_at(std::string key) {
 
 // For reads: they need no fence, but who was taken over must hear of it.
 Task<void> EtcdJournal::check_writer() {
+  if (is_view_) co_return;
   if (lost_) throw taken_over();
   const std::optional<StoreEntry> writer = co_await store_.get(prefix_ + "/writer", deadline());
   if (writer ? writer->value != token_ : !uncertain_) throw taken_over();
@@ -378,9 +375,9 @@ Task<void> EtcdJournal::write_snapshot(JournalSnapshot snapshot, uint64_t keep_r
   const JournalTrim trim = plan_trim(offsets, snapshot.offset, keep_records);
   std::vector<StoreWrite> writes;
   const std::string chain = co_await chain_at(snapshot.offset);
-  std::string words = fmt::format("{} {} {}", manifest.group, manifest.parts, manifest.bytes);
-  if (!chain.empty()) words += " " + chain;
-  writes.push_back(put(snapshot_key(snapshot.offset), words));
+  std::string message = fmt::format("{} {} {}", manifest.group, manifest.parts, manifest.bytes);
+  if (!chain.empty()) message += " " + chain;
+  writes.push_back(put(snapshot_key(snapshot.offset), message));
   writes.push_back(erase(prefix_ + "/garbage/" + manifest.group));
   for (const auto& [offset, other] : all) {
     if (offset != snapshot.offset && offset >= trim.snapshots_below) continue;

@@ -25,6 +25,7 @@
 #include <memory>
 #include <string>
 
+#include "core/gate.h"
 #include "world/clock.h"
 #include "world/group_commit.h"
 #include "world/journal.h"
@@ -47,6 +48,8 @@ class EtcdJournal final : public Journal {
   // Throws DamagedError when it lacks what the note knows of. Without a note that is not checked.
   static Task<std::unique_ptr<EtcdJournal>> open(Store& store, Clock& clock, std::string prefix, std::string token,
                                                  EtcdJournalNote note = {});
+  // Only for reading: disturbs no writer. What is trimmed meanwhile may be missed.
+  static std::unique_ptr<EtcdJournal> view(Store& store, Clock& clock, std::string prefix);
 
   Task<uint64_t> append(std::vector<std::string> records) override;
   Task<std::vector<JournalRecord>> read(uint64_t after, size_t count_max) override;
@@ -66,30 +69,6 @@ class EtcdJournal final : public Journal {
     std::string chain;  // empty: older than the chain
   };
   using Manifests = std::map<uint64_t, Manifest>;
-
-  // Lets one coroutine pass at a time.
-  class Gate {
-   public:
-    explicit Gate(Loop& loop) : opened_(loop) {}
-    class Pass {
-     public:
-      explicit Pass(Gate& gate) : gate_(&gate) {}
-      Pass(Pass&& other) noexcept : gate_(std::exchange(other.gate_, nullptr)) {}
-      Pass& operator=(Pass&&) = delete;
-      ~Pass() {
-        if (gate_) gate_->leave();
-      }
-
-     private:
-      Gate* gate_;
-    };
-    Task<Pass> enter();
-
-   private:
-    void leave();
-    Event opened_;
-    bool taken_ = false;
-  };
 
   EtcdJournal(Store& store, Clock& clock, std::string prefix, std::string token, EtcdJournalNote note);
   Task<void> check_note();
@@ -113,7 +92,7 @@ class EtcdJournal final : public Journal {
   std::string part_key(const std::string& group, uint64_t number) const;
   Instant deadline() const;
   Error taken_over();
-  [[noreturn]] void damaged(const std::string& key, const std::string& words) const;
+  [[noreturn]] void damaged(const std::string& key, const std::string& text) const;
 
   Store& store_;
   Clock& clock_;
@@ -121,6 +100,7 @@ class EtcdJournal final : public Journal {
   int64_t writer_created_ = 0;
   bool uncertain_ = true;  // whether a commit is in, or writer_created_ is still right
   bool lost_ = false;      // taken over by another: for good
+  bool is_view_ = false;
   uint64_t end_ = 0;
   std::string chain_;  // at the end; empty: it is older than the chain
   EtcdJournalNote note_;

@@ -171,14 +171,33 @@ TEST_F(EtcdJournalTest, FencesTheOlderWriter) {
   run(fences_the_older_writer(*old_one, *new_one));
 }
 
+Task<int> view_beside(Journal& journal, EtcdJournal& view) {
+  co_await journal.append(numbered(1, 5));
+  co_await write_snapshot_at(journal, 3, 1, 10);
+  const std::vector<JournalRecord> seen = co_await view.read(0, 100);
+  EXPECT_TRUE(!seen.empty() && seen.back().offset == 5);
+  const std::optional<JournalSnapshot> snapshot = co_await view.snapshot();
+  EXPECT_TRUE(snapshot && snapshot->offset == 3);
+  co_await journal.append(numbered(6, 6));  // still its writer
+  const std::vector<JournalRecord> again = co_await view.read(5, 100);
+  EXPECT_EQ(again.size(), 1u);
+  co_return 0;
+}
+
+TEST_F(EtcdJournalTest, AViewReadsBesideTheWriterAndDisturbsNobody) {
+  const Opened journal = open();
+  const Opened view = EtcdJournal::view(store, runtime, prefix);
+  run(view_beside(*journal, *view));
+}
+
 Task<int> large_things(Journal& journal) {
   // 250 records in one append, more than one transaction holds; then the largest record that may be.
   uint64_t end = co_await journal.append(numbered(1, 250));
   EXPECT_EQ(end, 250u);
-  end = co_await journal.append(words(std::string(EtcdJournal::kRecordBytesMax, 'x')));
+  end = co_await journal.append(one_record(std::string(EtcdJournal::kRecordBytesMax, 'x')));
   EXPECT_EQ(end, 251u);
   const std::optional<ErrorCode> code =
-      co_await code_of(journal.append(words(std::string(EtcdJournal::kRecordBytesMax + 1, 'x'))));
+      co_await code_of(journal.append(one_record(std::string(EtcdJournal::kRecordBytesMax + 1, 'x'))));
   EXPECT_EQ(code, ErrorCode::kFailed);
   const std::vector<JournalRecord> all = co_await journal.read(7, 1000);
   EXPECT_EQ(all.size(), 244u);
@@ -211,12 +230,12 @@ Task<int> append_and_expect(Journal& journal, uint64_t end) {
 
 // A commit of unknown outcome is either in or out for ever, and the next append goes on behind it.
 Task<int> append_through_loss(Journal& journal, LossyStore& store, LossyStore::Loss loss) {
-  co_await journal.append(words("one"));
+  co_await journal.append(one_record("one"));
   store.next_commit = loss;
-  const std::optional<ErrorCode> code = co_await code_of(journal.append(words("two")));
+  const std::optional<ErrorCode> code = co_await code_of(journal.append(one_record("two")));
   EXPECT_EQ(code, ErrorCode::kUnavailable);
   const bool is_in = loss == LossyStore::Loss::kAnswer;
-  const uint64_t end = co_await journal.append(words("three"));
+  const uint64_t end = co_await journal.append(one_record("three"));
   EXPECT_EQ(end, is_in ? 3u : 2u);
   const std::vector<JournalRecord> all = co_await journal.read(0, 10);
   EXPECT_EQ(all.size(), end);
@@ -244,7 +263,7 @@ TEST_F(EtcdJournalTest, GoesOnAfterALostAnswer) {
 
 Task<int> lose_an_append(Journal& old_one, LossyStore& store) {
   store.next_commit = LossyStore::Loss::kRequest;
-  const std::optional<ErrorCode> code = co_await code_of(old_one.append(words("lost")));
+  const std::optional<ErrorCode> code = co_await code_of(old_one.append(one_record("lost")));
   EXPECT_EQ(code, ErrorCode::kUnavailable);
   co_return 0;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/line_buffer.h"
 #include "core/scope.h"
 #include "core/text.h"
 #include "os/etcd_json.h"
@@ -39,7 +40,7 @@ HttpRequest post_request(const std::string& path, std::string body) {
 
 // 3.4: {"error": "words", "code": 14}; 3.6: {"code": 14, "message": "words"}; in a stream: {"error": {"grpc_code": 14,
 // "message": "words"}}.
-std::string error_words(const Json& body) {
+std::string error_text(const Json& body) {
   if (!body.is_object()) return "";
   const Json& error = body.contains("error") && body.at("error").is_object() ? body.at("error") : body;
   for (const char* name : {"message", "error"}) {
@@ -49,8 +50,8 @@ std::string error_words(const Json& body) {
 }
 
 // What the next endpoint may answer otherwise: no leader, overload, shutdown, and 408 and 499 for a call broken off.
-bool passing(int status, const std::string& words) {
-  if (words.find("space exceeded") != std::string::npos) return false;
+bool passing(int status, const std::string& sentence) {
+  if (sentence.find("space exceeded") != std::string::npos) return false;
   return status >= 500 || status == 408 || status == 429 || status == 499;
 }
 
@@ -65,7 +66,7 @@ std::string url_of(const Endpoint& endpoint, bool use_tls) {
 // What one endpoint said: a good answer (no words), words that another endpoint may answer better, or a refusal.
 struct EtcdStore::Told {
   Json body;
-  std::string words;
+  std::string message;
   std::optional<Error> refusal;
 };
 
@@ -73,6 +74,13 @@ struct EtcdStore::Answer {
   Json body;
   int tries = 0;  // more than 1: an earlier try may have taken effect, or may yet
 };
+
+std::vector<Endpoint> etcd_endpoints(std::string_view address) {
+  std::vector<Endpoint> endpoints;
+  for (const std::string_view text : split(strip_prefix(address, "etcd://").value_or(address), ','))
+    endpoints.push_back(parse_endpoint(text, 2379));
+  return endpoints;
+}
 
 EtcdStore::EtcdStore(Network& network, Clock& clock, std::vector<Endpoint> endpoints, TlsFiles tls,
                      std::string marker_prefix)
@@ -91,20 +99,20 @@ EtcdStore::Told EtcdStore::read_answer(const HttpResponse& response) {
   if (response.status == 200 && told.body.is_object() && !told.body.contains("error")) {
     const Json& inner = told.body.contains("result") ? told.body.at("result") : told.body;
     if (!inner.is_object() || !inner.contains("header")) {
-      told.words = kNotEtcd;
+      told.message = kNotEtcd;
       return told;
     }
     const std::string cluster = inner.at("header").value("cluster_id", "");
     if (cluster_.empty()) cluster_ = cluster;
-    if (cluster != cluster_) told.words = "it belongs to another etcd cluster";
+    if (cluster != cluster_) told.message = "it belongs to another etcd cluster";
     return told;
   }
-  told.words = error_words(told.body);
-  if (told.words.empty()) told.words = "HTTP status " + std::to_string(response.status);
-  if (response.status == 200 || passing(response.status, told.words)) return told;
+  told.message = error_text(told.body);
+  if (told.message.empty()) told.message = "HTTP status " + std::to_string(response.status);
+  if (response.status == 200 || passing(response.status, told.message)) return told;
   const bool is_etcd = told.body.is_object();
   const bool not_found = is_etcd && response.status == 404;
-  told.refusal.emplace(not_found ? ErrorCode::kNotFound : ErrorCode::kFailed, "etcd refused: " + told.words, "",
+  told.refusal.emplace(not_found ? ErrorCode::kNotFound : ErrorCode::kFailed, "etcd refused: " + told.message, "",
                        is_etcd ? "" : "is this etcd 3.4 or newer, with --enable-grpc-gateway (the default)?");
   return told;
 }
@@ -119,9 +127,9 @@ Task<EtcdStore::Told> EtcdStore::ask(Endpoint endpoint, std::string path, std::s
     if (error.code != ErrorCode::kUnavailable) throw;
     // "POST URL: why": the summary names the endpoint itself.
     const size_t at = error.message.find(path + ": ");
-    told.words = at == std::string::npos ? error.message : error.message.substr(at + path.size() + 2);
+    told.message = at == std::string::npos ? error.message : error.message.substr(at + path.size() + 2);
   } catch (const Json::exception&) {
-    told.words = kNotEtcd;
+    told.message = kNotEtcd;
   }
   if (told.refusal) told.refusal->where = url_of(endpoint, tls_.use_tls);
   co_return told;
@@ -139,12 +147,12 @@ Task<EtcdStore::Answer> EtcdStore::post(std::string path, std::string first, std
       std::string body = answer.tries++ == 0 ? first : again;
       Told told = co_await ask(endpoint, path, std::move(body), until);
       if (told.refusal) throw Error(*told.refusal);
-      if (told.words.empty()) {
+      if (told.message.empty()) {
         co_await learn_members(deadline);
         answer.body = std::move(told.body);
         co_return answer;
       }
-      said[endpoint] = told.words;
+      said[endpoint] = told.message;
       prefer_after(endpoint);
       late = clock_.now() >= deadline;
     }
@@ -154,8 +162,8 @@ Task<EtcdStore::Answer> EtcdStore::post(std::string path, std::string first, std
     patience *= 2;
   }
   std::vector<std::string> lines, names;
-  for (const auto& [endpoint, words] : said) {
-    lines.push_back(to_string(endpoint) + ": " + words);
+  for (const auto& [endpoint, sentence] : said) {
+    lines.push_back(to_string(endpoint) + ": " + sentence);
     names.push_back(to_string(endpoint));
   }
   throw Error(ErrorCode::kUnavailable, "no etcd endpoint answered " + path + " in time: " + join(lines, "; "),
@@ -186,7 +194,7 @@ Task<void> EtcdStore::learn_members(Instant deadline) {
   members_due_ = now + kMembersFreshFor;
   const Endpoint asked = endpoints_[preferred_];
   Told told = co_await ask(asked, "/v3/cluster/member/list", "{}", std::min(deadline, now + kMembersPatience));
-  if (!told.words.empty()) co_return;
+  if (!told.message.empty()) co_return;
   std::vector<Endpoint> all = given_;
   const std::string scheme = tls_.use_tls ? "https://" : "http://";
   for (const Json& member : told.body.value("members", Json::array())) {
@@ -335,19 +343,18 @@ Task<void> EtcdStore::watch_at(Endpoint endpoint, std::string prefix, int64_t& n
   scope.spawn(std::move(reading));
   Task<void> probing = probe(endpoint, chunks);
   scope.spawn(std::move(probing));
-  std::string pending;
+  LineBuffer lines;
   for (;;) {
     const std::optional<std::string> chunk = co_await chunks.pop();
     if (!chunk) break;
-    pending += *chunk;
-    for (size_t end = pending.find('\n'); end != std::string::npos; end = pending.find('\n')) {
-      if (!deliver(pending.substr(0, end), next, changes)) co_return;
-      pending.erase(0, end + 1);
+    lines.add(*chunk);
+    while (const auto line = lines.next()) {
+      if (!deliver(*line, next, changes)) co_return;
     }
-    if (pending.size() > kWatchLineBytesMax) co_return;
+    if (lines.size() > kWatchLineBytesMax) co_return;
   }
   if (head.status != 0 && head.status != 200) {
-    head.body = std::move(pending);
+    head.body = lines.take_rest();
     refusal = read_answer(head).refusal;
   }
   if (!refusal) co_return;
@@ -372,7 +379,7 @@ Task<void> EtcdStore::probe(Endpoint endpoint, Channel<std::string>& chunks) {
   for (;;) {
     co_await Sleep(clock_.loop(), clock_.now() + kProbeEvery);
     Told told = co_await ask(endpoint, "/v3/kv/range", body, clock_.now() + kProbePatience);
-    if (!told.words.empty() && !told.refusal) break;
+    if (!told.message.empty() && !told.refusal) break;
   }
   chunks.close();
 }

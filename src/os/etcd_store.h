@@ -26,6 +26,9 @@
 
 namespace rubato::os {
 
+// Of "etcd://HOST:PORT,HOST:PORT". Throws a usage Error that names the text.
+std::vector<Endpoint> etcd_endpoints(std::string_view address);
+
 class EtcdStore final : public Store {
  public:
   // At least one endpoint. `network` and `clock` outlive the store, the store its tasks.

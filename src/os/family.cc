@@ -17,9 +17,9 @@ namespace rubato::os {
 namespace {
 
 std::string random_token() {
-  uint64_t words[2] = {};
-  CHECK(::getrandom(words, sizeof words, 0) == sizeof words);
-  return fmt::format("{:016x}{:016x}", words[0], words[1]);
+  uint64_t numbers[2] = {};
+  CHECK(::getrandom(numbers, sizeof numbers, 0) == sizeof numbers);
+  return fmt::format("{:016x}{:016x}", numbers[0], numbers[1]);
 }
 
 bool names(const std::string& entry, std::string_view variable) {
@@ -68,7 +68,7 @@ void Family::watch_deaths() {
   deaths_.async_wait([this, alive = std::weak_ptr<int>(alive_)](const boost::system::error_code& error, int) {
     if (error || alive.expired()) return;
     const std::map<pid_t, ChildProcess*> owned = owned_;  // an end changes owned_
-    for (const auto& [pid, child] : owned) child->look_for_end();
+    for (const auto& [pid, child] : owned) child->check_end();
     sweep();
     watch_deaths();
   });

@@ -18,4 +18,19 @@ std::optional<FileLock> FileLock::try_take(const std::string& path) {
   throw Error(ErrorCode::kFailed, fmt::format("cannot lock: {}", strerror(errno)), path);
 }
 
+std::optional<FileLock> FileLock::try_take_folder(const std::string& path) {
+  Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return std::nullopt;
+  return FileLock(std::move(fd));
+}
+
+std::optional<FileLock> FileLock::take_folder(const std::string& path) {
+  Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) return std::nullopt;
+  while (::flock(fd.get(), LOCK_EX) != 0) {
+    if (errno != EINTR) return std::nullopt;
+  }
+  return FileLock(std::move(fd));
+}
+
 }  // namespace rubato::os

@@ -14,6 +14,10 @@ class FileLock {
   // cannot. The file stays: removing it would let two hold a lock of the same name.
   static std::optional<FileLock> try_take(const std::string& path);
 
+  // The same of a folder that is there; nullopt also where that cannot be locked. The other one waits.
+  static std::optional<FileLock> try_take_folder(const std::string& path);
+  static std::optional<FileLock> take_folder(const std::string& path);
+
  private:
   explicit FileLock(Fd fd) : fd_(std::move(fd)) {}
   Fd fd_;

@@ -1,6 +1,9 @@
 #include "os/file_lock.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <string>
 
 #include "core/error.h"
 
@@ -8,7 +11,7 @@ namespace rubato::os {
 namespace {
 
 TEST(FileLock, OneAtATimeAndAgainAfterwards) {
-  const std::string path = ::testing::TempDir() + "/rubato_file_lock";
+  const std::string path = ::testing::TempDir() + "/rubato_file_lock" + std::to_string(::getpid());
   {
     const auto first = FileLock::try_take(path);
     ASSERT_TRUE(first);

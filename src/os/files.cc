@@ -72,10 +72,12 @@ class RealAppender final : public Appender {
 // Up to `size_max` bytes from where `read_some` stands; fewer only at the end.
 template <class ReadSome>
 std::string read_up_to(const std::string& path, size_t size_max, ReadSome read_some) {
-  std::string bytes(size_max, '\0');
+  constexpr size_t kFirst = 16 * 1024;  // most files are far smaller than what is allowed
+  std::string bytes;
   size_t have = 0;
   while (have < size_max) {
-    const ssize_t n = read_some(bytes.data() + have, size_max - have, have);
+    if (have == bytes.size()) bytes.resize(std::min(size_max, std::max(kFirst, 2 * have)));
+    const ssize_t n = read_some(bytes.data() + have, bytes.size() - have, have);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail("read", path);
     if (n == 0) break;

@@ -64,9 +64,9 @@ class SpawnActions {
 
 pid_t spawn(const std::vector<std::string>& argv, const SpawnActions& actions) {
   const SpawnAttributes attributes;
-  std::vector<char*> words = pointers(argv);
+  std::vector<char*> raw_argv = pointers(argv);
   pid_t pid = -1;
-  const int error = ::posix_spawnp(&pid, words[0], &actions.value, &attributes.value, words.data(), environ);
+  const int error = ::posix_spawnp(&pid, raw_argv[0], &actions.value, &attributes.value, raw_argv.data(), environ);
   if (error != 0) {
     const bool missing = error == ENOENT;
     throw Error(ErrorCode::kUsage, fmt::format("cannot start '{}': {}", argv[0], std::strerror(error)), "",

@@ -44,7 +44,7 @@ TEST(Captured, InputThatNobodyReadsIsNoTrouble) {
 }
 
 TEST(Captured, WhatIsLeftInTheBackgroundIsNotWaitedFor) {
-  const Captured done = run_captured({"sh", "-c", "sleep 30 >/dev/null & echo $!"}, "", 20s);
+  const Captured done = run_captured({"sh", "-c", "sleep 600 >/dev/null & echo $!"}, "", 60s);
   EXPECT_FALSE(done.timed_out);
   ::kill(std::stoi(done.out), SIGKILL);
 }

@@ -56,7 +56,9 @@ class GuardTest : public ::testing::Test {
   }
 
   // The same with two workers. The first one's time was put off; the second one's comes. Then the agent stands still.
-  pid_t start_leased_agent(const std::string& renewed, const std::string& overdue) {
+  // Their times begin when all of these files are there.
+  pid_t start_leased_agent(const std::string& renewed, const std::string& overdue,
+                           const std::vector<std::string>& begun) {
     const pid_t pid = ::fork();
     if (pid != 0) return pid;
     Runtime runtime;
@@ -67,6 +69,9 @@ class GuardTest : public ::testing::Test {
       spec.argv = {"/bin/sh", "-c", command};
       spec.env = own_environment();
       workers.push_back(processes.spawn(spec));
+    }
+    for (const std::string& name : begun) {
+      if (!eventually([&] { return std::filesystem::exists(folder / name); })) ::_exit(1);
     }
     const Instant now = runtime.now();
     workers[0]->end_by(now + 2s);
@@ -198,7 +203,8 @@ TEST_F(GuardTest, NoLineIsLostOrTwiceWhereverTheAgentIsKilled) {
 
 TEST_F(GuardTest, EndsAGroupAtItsTimeThoughTheAgentStandsStill) {
   const std::string member = fmt::format("sh -c '{}' & ", says_pid(folder / "member"));
-  const pid_t agent = start_leased_agent(says_pid(folder / "renewed"), member + says_pid(folder / "overdue"));
+  const pid_t agent = start_leased_agent(says_pid(folder / "renewed"), member + says_pid(folder / "overdue"),
+                                         {"renewed", "overdue", "member"});
   const pid_t renewed = pid_in("renewed"), overdue = pid_in("overdue");
   EXPECT_TRUE(eventually([&] { return !is_running(overdue) && !is_running(pid_in("member")); }));
   EXPECT_TRUE(is_running(renewed)) << "its time was put off before it came";

@@ -3,9 +3,12 @@
 // "localhost".
 //
 // Every address of the name is tried, each with its share of the time that is left. A server's certificate must be
-// signed by tls.ca (or by the system's roots) and carry the endpoint's name; TLS is 1.2 or newer.
+// signed by tls.ca (or by the system's roots) and carry the endpoint's name, or the one that the request's term
+// kServerNameTerm (world/server_name.h) says; TLS is 1.2 or newer. Each of tls's files may also be the PEM text itself,
+// as a kubeconfig carries it; a key with a passphrase is refused. A header whose value has several lines is sent once
+// for each of them.
 // Connections are kept alive for the next call (a few for each endpoint, for seconds), so that a call to etcd pays no
-// handshake; a request is never sent twice. No redirect is followed and no proxy is used.
+// handshake; a request is never sent twice. No redirect is followed; a proxy is used where the request names one.
 //
 // Cancel = destroy: destroying the task closes the socket, at any moment.
 // Limits: header 64 KiB, body of a call 64 MiB. A stream stops reading while its reader lags behind.
@@ -15,7 +18,7 @@
 #pragma once
 
 #include "os/runtime.h"
-#include "world/network.h"
+#include "world/byte_stream.h"
 
 namespace rubato::os {
 
@@ -26,5 +29,9 @@ Task<HttpResponse> http_call(Runtime& runtime, Endpoint endpoint, TlsFiles tls, 
 // stream may be silent for ever, unless the other machine does not acknowledge TCP's keep-alive for 30 s.
 Task<HttpResponse> http_stream(Runtime& runtime, Endpoint endpoint, TlsFiles tls, HttpRequest request,
                                Instant header_deadline, Channel<std::string>& chunks);
+
+// As HttpUpgrades (world/byte_stream.h). A refusal's body has the bound of a call's.
+Task<UpgradeResult> http_upgrade(Runtime& runtime, Endpoint endpoint, TlsFiles tls, HttpRequest request,
+                                 Instant deadline);
 
 }  // namespace rubato::os

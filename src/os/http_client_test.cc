@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "os/etcd_for_test.h"
+#include "world/server_name.h"
 
 namespace rubato::os {
 namespace {
@@ -45,6 +46,7 @@ class Peer {
     if (ssl_) return open_ && SSL_write(ssl_, text.data(), static_cast<int>(text.size())) > 0;
     return ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
   }
+  int descriptor() const { return fd_; }
   void answer(const std::string& body) {
     send("HTTP/1.1 200 OK\r\nX-Case: Kept\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
   }
@@ -197,6 +199,79 @@ TEST(HttpClient, SendsTheRequestAndReadsTheAnswer) {
   EXPECT_TRUE(outcome.response.body.ends_with("\r\n\r\nhello"));
 }
 
+HttpRequest through(const Endpoint& proxy, const std::string& authorization = "") {
+  HttpRequest request = request_for("GET");
+  request.proxy = HttpProxy{proxy, authorization};
+  return request;
+}
+
+// A proxy that connects whom it is asked for with `server`, once.
+void relay(Peer& peer, const Endpoint& server, std::string& asked) {
+  asked = peer.read_request();
+  const int other = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(server.port);
+  CHECK(::connect(other, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  peer.send("HTTP/1.1 200 Connection established\r\n\r\n");
+  const auto pump = [](int from, int to) {
+    char buffer[4096];
+    for (ssize_t got; (got = ::recv(from, buffer, sizeof buffer, 0)) > 0;) {
+      if (::send(to, buffer, static_cast<size_t>(got), MSG_NOSIGNAL) != got) break;
+    }
+    ::shutdown(to, SHUT_WR);
+  };
+  std::thread back([&] { pump(other, peer.descriptor()); });
+  pump(peer.descriptor(), other);
+  back.join();
+  ::close(other);
+}
+
+TEST(HttpClient, AProxyPassesPlainRequestsOn) {
+  Server proxy(echo);
+  Runtime runtime;
+  const Outcome outcome = call(runtime, Endpoint{"store.example", 9000}, through(proxy.endpoint, "Basic abc"));
+  ASSERT_FALSE(outcome.error) << outcome.error->message;
+  EXPECT_TRUE(outcome.response.body.starts_with("GET http://store.example:9000/path?q=1 HTTP/1.1\r\n"));
+  EXPECT_NE(outcome.response.body.find("\r\nproxy-authorization: Basic abc\r\n"), std::string::npos);
+  EXPECT_NE(outcome.response.body.find("\r\nhost: store.example:9000\r\n"), std::string::npos);
+}
+
+TEST(HttpClient, TlsGoesThroughAProxyUnread) {
+  const CertificatesForTest certificates;
+  Server server(echo, &certificates);
+  std::string asked;
+  Server proxy([&](Peer& peer) { relay(peer, server.endpoint, asked); });
+  TlsFiles tls;
+  tls.use_tls = true;
+  tls.ca = certificates.file("ca.pem");
+  {
+    Runtime runtime;
+    const Outcome outcome = call(runtime, server.endpoint, through(proxy.endpoint, "Basic abc"), kLong, tls);
+    ASSERT_FALSE(outcome.error) << outcome.error->message;
+    EXPECT_TRUE(outcome.response.body.starts_with("GET /path?q=1 HTTP/1.1\r\n")) << outcome.response.body;
+    EXPECT_EQ(outcome.response.body.find("proxy-authorization"), std::string::npos) << "it is the proxy's alone";
+  }
+  EXPECT_TRUE(asked.starts_with("CONNECT " + to_string(server.endpoint) + " HTTP/1.1\r\n")) << asked;
+  EXPECT_NE(asked.find("proxy-authorization: Basic abc"), std::string::npos);
+}
+
+TEST(HttpClient, AProxyThatRefusesIsNamed) {
+  Server proxy([](Peer& peer) {
+    peer.read_request();
+    peer.send("HTTP/1.1 407 Who are you?\r\nContent-Length: 0\r\n\r\n");
+  });
+  TlsFiles tls;
+  tls.use_tls = true;
+  Runtime runtime;
+  const Outcome refused = call(runtime, Endpoint{"ec2.example", 443}, through(proxy.endpoint), kLong, tls);
+  ASSERT_TRUE(refused.error);
+  EXPECT_EQ(refused.error->code, ErrorCode::kFailed) << "trying again does not help";
+  EXPECT_NE(refused.error->message.find(to_string(proxy.endpoint)), std::string::npos) << refused.error->message;
+  EXPECT_NE(refused.error->message.find("407"), std::string::npos) << refused.error->message;
+}
+
 TEST(HttpClient, KeepsTheConnectionForTheNextCall) {
   Server server(echo);
   Runtime runtime;
@@ -322,6 +397,17 @@ TEST(HttpClient, SendsNoHeaderThatEndsTheHead) {
   EXPECT_EQ(outcome.error->code, ErrorCode::kUsage);
 }
 
+TEST(HttpClient, AHeaderOfSeveralLinesIsSentOnceForEach) {
+  Server server(echo);
+  Runtime runtime;
+  HttpRequest request = request_for("GET");
+  request.headers["impersonate-group"] = "a\nb";
+  const Outcome outcome = call(runtime, server.endpoint, request);
+  ASSERT_FALSE(outcome.error) << outcome.error->message;
+  EXPECT_NE(outcome.response.body.find("impersonate-group: a\r\nimpersonate-group: b\r\n"), std::string::npos)
+      << outcome.response.body;
+}
+
 TEST(HttpClient, HearsTheServerThatRefusesABodyWithoutReadingIt) {
   Server server([](Peer& peer) { peer.send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nno\n"); });
   Runtime runtime;
@@ -441,6 +527,38 @@ TEST(HttpClientTls, ChecksTheNameInTheCertificate) {
   EXPECT_NE(outcome.error->message.find("mismatch"), std::string::npos) << outcome.error->message;
   by_name.host = "localhost";
   EXPECT_FALSE(call(runtime, by_name, request_for("GET"), kLong, certificates.client()).error);
+}
+
+TEST(HttpClientTls, TheCertificateMayHaveAnotherNameThatTheRequestTells) {
+  CertificatesForTest certificates;
+  Server server(echo, &certificates);
+  Runtime runtime;
+  Endpoint tunnel = server.endpoint;
+  tunnel.host = "127.0.0.2";  // not in the certificate
+  HttpRequest named = request_for("GET");
+  named.headers[kServerNameTerm] = "localhost";
+  const Outcome outcome = call(runtime, tunnel, named, kLong, certificates.client());
+  ASSERT_FALSE(outcome.error) << outcome.error->message;
+  EXPECT_EQ(outcome.response.body.find("server-name"), std::string::npos);
+  // The connection that is kept now is none for a request that expects another name.
+  EXPECT_TRUE(call(runtime, tunnel, request_for("GET"), kLong, certificates.client()).error);
+}
+
+TEST(HttpClientTls, AKeyWithAPassphraseIsRefusedAndNobodyIsAsked) {
+  CertificatesForTest certificates;
+  Server server(echo, &certificates);
+  for (const char* form : {"pkcs8 -topk8", "ec"}) {
+    const std::string locked = certificates.file("locked.key");
+    const std::string command = std::string("openssl ") + form + " -in " + certificates.file("client.key") +
+                                (form[0] == 'e' ? " -aes128" : "") + " -passout pass:x -out " + locked;
+    ASSERT_EQ(std::system((command + " >/dev/null 2>&1").c_str()), 0);
+    Runtime runtime;
+    TlsFiles tls = certificates.client();
+    tls.key = locked;
+    const Outcome outcome = call(runtime, server.endpoint, request_for("GET"), kLong, tls);
+    ASSERT_TRUE(outcome.error) << form;
+    EXPECT_NE(outcome.error->hint.find("passphrase"), std::string::npos) << outcome.error->hint;
+  }
 }
 
 TEST(HttpClientTls, ShowsTheClientCertificateThatTheServerAsksFor) {

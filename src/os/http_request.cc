@@ -86,8 +86,8 @@ bool is_single(const std::string& name) {
 
 }  // namespace
 
-size_t HttpRequestParser::refuse(int status, std::string words) {
-  refusal_ = HttpRefusal{status, std::move(words)};
+size_t HttpRequestParser::refuse(int status, std::string message) {
+  refusal_ = HttpRefusal{status, std::move(message)};
   // Nothing of it is used any more.
   head_ = line_ = {};
   request_ = {};
@@ -175,7 +175,7 @@ bool HttpRequestParser::ask_about_head() {
   if (!on_head_) return true;
   HeadAnswer answer = on_head_(request_);
   body_bytes_max_ = std::min(body_bytes_max_, answer.body_bytes_max);
-  return !answer.refusal || refuse(answer.refusal->status, std::move(answer.refusal->words));
+  return !answer.refusal || refuse(answer.refusal->status, std::move(answer.refusal->message));
 }
 
 bool HttpRequestParser::read_request_line(std::string_view line) {
@@ -247,9 +247,9 @@ bool HttpRequestParser::plan_connection() {
   if (!http_1_0_ && !headers.contains("host")) return refuse(400, "the header Host is missing");
   const auto connection = headers.find("connection");
   if (connection != headers.end()) {
-    const std::vector<std::string_view> words = split(connection->second, ',');
+    const std::vector<std::string_view> names = split(connection->second, ',');
     const auto fine = [](std::string_view word) { return trim(word).empty() || is_token(trim(word)); };
-    if (!std::ranges::all_of(words, fine)) return refuse(400, "the header Connection is not a list of words");
+    if (!std::ranges::all_of(names, fine)) return refuse(400, "the header Connection is not a list of words");
   }
   keep_alive_ = !http_1_0_ && (connection == headers.end() || !lists(connection->second, "close"));
   const auto expect = headers.find("expect");

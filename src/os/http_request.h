@@ -20,7 +20,7 @@ namespace rubato::os {
 // not known.
 struct HttpRefusal {
   int status = 400;
-  std::string words;  // nothing of the request's headers is in it
+  std::string message;  // nothing of the request's headers is in it
 };
 
 class HttpRequestParser {
@@ -57,7 +57,7 @@ class HttpRequestParser {
  private:
   enum class Step { kHead, kSizedBody, kChunkSize, kChunkBody, kChunkEnd, kLastEnd, kDone };
 
-  size_t refuse(int status, std::string words);
+  size_t refuse(int status, std::string message);
   bool add_line_byte(std::string& line, char byte, size_t most);
   size_t feed_head(std::string_view bytes);
   size_t feed_sized(std::string_view bytes);

@@ -10,7 +10,7 @@ namespace {
 struct Parsed {
   ServerRequest request;
   int refused = 0;  // status
-  std::string words;
+  std::string text;
   bool done = false, keep_alive = false;
   std::string rest;
 };
@@ -27,7 +27,7 @@ Parsed parse(const std::string& bytes, const HttpLimits& limits = {}, size_t pie
   parsed.rest = bytes.substr(at);
   if (parser.refusal()) {
     parsed.refused = parser.refusal()->status;
-    parsed.words = parser.refusal()->words;
+    parsed.text = parser.refusal()->message;
   }
   if (parser.done()) parsed.request = parser.take();
   return parsed;
@@ -47,7 +47,7 @@ TEST(HttpRequestParser, ReadsTheSameInWhateverPieces) {
   for (const std::string& bytes : {sized, chunked}) {
     for (const size_t piece : {size_t{1}, size_t{2}, size_t{3}, size_t{7}, SIZE_MAX}) {
       const Parsed parsed = parse(bytes, {}, piece);
-      ASSERT_TRUE(parsed.done) << parsed.words;
+      ASSERT_TRUE(parsed.done) << parsed.text;
       EXPECT_EQ(parsed.request.method, "PUT");
       EXPECT_EQ(parsed.request.path, "/x");
       EXPECT_EQ(parsed.request.body, "hello");
@@ -60,7 +60,7 @@ TEST(HttpRequestParser, ReadsTheSameInWhateverPieces) {
 
 TEST(HttpRequestParser, DecodesThePathAndTheQueryOnce) {
   const Parsed parsed = parse(get("/a%20b/%C3%A4?since=1%3A2&all&x=a+b%2B"));
-  ASSERT_TRUE(parsed.done) << parsed.words;
+  ASSERT_TRUE(parsed.done) << parsed.text;
   EXPECT_EQ(parsed.request.path, "/a b/\xC3\xA4");
   const std::map<std::string, std::string> query{{"since", "1:2"}, {"all", ""}, {"x", "a b+"}};
   EXPECT_EQ(parsed.request.query, query);
@@ -172,7 +172,7 @@ TEST(HttpRequestParser, SaysWhenTheClientWaitsToBeToldToGoOn) {
 TEST(HttpRequestParser, RepeatsNothingOfTheHeaderInItsRefusal) {
   const Parsed parsed = parse(get("/x", "Authorization: Bearer hunter2\r\nAuthorization: Bearer hunter2\r\n"));
   EXPECT_EQ(parsed.refused, 400);
-  EXPECT_EQ(parsed.words.find("hunter2"), std::string::npos);
+  EXPECT_EQ(parsed.text.find("hunter2"), std::string::npos);
 }
 
 constexpr Instant kStart = Instant{} + 1000s;

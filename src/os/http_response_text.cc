@@ -69,7 +69,7 @@ ServerReply refusal_reply(const HttpRefusal& refusal) {
   const bool busy = refusal.status == 429 || refusal.status == 503;
   const char* code = large ? "too_large" : busy ? "unavailable" : "usage";
   if (refusal.status == 401) code = "unauthorized";
-  ServerReply reply = error_reply(refusal.status, code, refusal.words);
+  ServerReply reply = error_reply(refusal.status, code, refusal.message);
   if (refusal.status == 405) reply.headers["allow"] = "GET, PUT, POST, DELETE";
   if (refusal.status == 401) reply.headers["www-authenticate"] = "Bearer";
   if (busy) reply.headers["retry-after"] = "1";

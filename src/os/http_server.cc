@@ -33,8 +33,11 @@ struct Shared {
   HttpRates rates;
   ConnectionPlaces places;                                // of those who have shown nothing yet
   std::map<ConnectionPlaces::Id, ServerWire*> strangers;  // by their places
-  size_t connections = 0;                                 // of the others
-  size_t bodies_bytes = 0;                                // of requests that are being read or handled
+  // Of the others, by their peers and in their order.
+  std::map<std::string, std::map<uint64_t, ServerWire*>> seats;
+  size_t seats_taken = 0;
+  uint64_t next_seat = 1;
+  size_t bodies_bytes = 0;  // of requests that are being read or handled
   std::set<ServerWire*> open;
   HttpAdmit admit;
 
@@ -43,6 +46,32 @@ struct Shared {
     if (found == strangers.end()) return false;
     found->second->close();
     strangers.erase(found);
+    return true;
+  }
+
+  // nullopt: there is none for him.
+  std::optional<uint64_t> take_seat(const std::string& peer, ServerWire* wire) {
+    if (seats_taken >= limits.connections_max && !vacate_seat_for(peer)) return std::nullopt;
+    ++seats_taken;
+    seats[peer][next_seat] = wire;
+    return next_seat++;
+  }
+  void leave_seat(const std::string& peer, uint64_t seat) {
+    const auto held = seats.find(peer);
+    if (held == seats.end() || held->second.erase(seat) == 0) return;
+    --seats_taken;
+    if (held->second.empty()) seats.erase(held);
+  }
+  // Who may come in is not always one of ours: the pods of an operator belong to many. So whoever holds the most seats
+  // gives up the oldest to one who has fewer.
+  bool vacate_seat_for(const std::string& peer) {
+    const auto size = [](const auto& held) { return held.second.size(); };
+    const auto most = std::ranges::max_element(seats, {}, size);
+    const auto mine = seats.find(peer);
+    if (most == seats.end() || most->second.size() < (mine == seats.end() ? 0 : mine->second.size()) + 2) return false;
+    const auto [seat, wire] = *most->second.begin();
+    leave_seat(std::string(most->first), seat);
+    wire->close();
     return true;
   }
 };
@@ -102,13 +131,13 @@ class Session {
         wire_(std::move(wire)),
         handler_(handler),
         place_(place),
-        seat_(shared_->connections),
         body_(shared_->bodies_bytes) {
     shared_->open.insert(wire_.get());
   }
   Session(const Session&) = delete;
   ~Session() {
     leave_place();
+    if (seat_) shared_->leave_seat(wire_->peer().key, *seat_);
     shared_->open.erase(wire_.get());
     wire_->close();
   }
@@ -159,9 +188,9 @@ class Session {
   // From now on the connection counts among those who have shown what they need. False: there are too many of them.
   bool take_seat() {
     if (authenticated_) return true;
-    if (shared_->connections >= limits_.connections_max) return false;
+    seat_ = shared_->take_seat(wire_->peer().key, wire_.get());
+    if (!seat_) return false;
     authenticated_ = true;
-    seat_.set(1);
     leave_place();
     shared_->places.remember(wire_->peer().key);
     return true;
@@ -285,7 +314,7 @@ class Session {
   const ConnectionPlaces::Id place_;
   bool authenticated_ = false;  // once
   bool may_send_ = false;       // the last request was
-  Share seat_;
+  std::optional<uint64_t> seat_;
   Share body_;
 };
 
@@ -298,7 +327,9 @@ class RealHttpServer final : public HttpServer {
                                                 HttpRates(limits.requests_per_second, limits.requests_burst),
                                                 ConnectionPlaces(within_open_files(PlaceLimits{})),
                                                 {},
+                                                {},
                                                 0,
+                                                1,
                                                 0,
                                                 {},
                                                 {}})),

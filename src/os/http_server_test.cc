@@ -402,6 +402,27 @@ TEST(HttpServerStrangers, AnotherUsersCrowdKeepsNobodyOut) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(call(server, ask("GET", "/x")).response.status, 200);
 }
 
+// One who may come in holds all the seats that there are, and is in no hurry.
+TEST(HttpServerStrangers, NobodyWhoMayComeInTakesAllTheSeats) {
+  if (!NeighbourForTest::possible()) GTEST_SKIP() << "needs root";
+  HttpLimits limits;
+  limits.connections_max = 4;
+  HttpServerForTest server(limits);
+  const NeighbourForTest greedy(server.endpoint().port, 12, get("/x"));
+  while (server.handled.begun < 4) std::this_thread::yield();
+  RawForTest first(server), second(server), third(server);
+  for (RawForTest* one : {&first, &second}) {
+    one->send(get("/x"));
+    EXPECT_NE(one->read_until("body:").find("200 OK"), std::string::npos);
+  }
+  third.send(get("/x"));
+  EXPECT_NE(third.read_until("}}").find(" 503 "), std::string::npos) << "half of them are the neighbour's";
+  for (RawForTest* one : {&first, &second}) {
+    one->send(get("/x"));
+    EXPECT_NE(one->read_until("body:").find("200 OK"), std::string::npos) << "a seat that was taken is kept";
+  }
+}
+
 TEST(HttpServerFile, ServesAtASocketsFileHoweverLongItsPath) {
   FolderForTest folder;
   for (const std::string& part : {std::string("s"), std::string(150, 'l')}) {
@@ -441,8 +462,8 @@ TEST(HttpServerFile, TakesNoOtherUser) {
     address.sun_family = AF_UNIX;
     std::strcpy(address.sun_path, file.c_str());
     if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) ::_exit(2);
-    const char words[] = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
-    (void)::send(fd, words, sizeof words - 1, MSG_NOSIGNAL);
+    const char arguments[] = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
+    (void)::send(fd, arguments, sizeof arguments - 1, MSG_NOSIGNAL);
     char byte = 0;
     ::_exit(::recv(fd, &byte, 1, 0) > 0 ? 3 : 0);
   }

@@ -92,7 +92,7 @@ class RawForTest {
  public:
   explicit RawForTest(const HttpServerForTest& server, int receive_buffer = 0)
       : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    const timeval patience{20, 0};
+    const timeval patience{60, 0};
     ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     ::setsockopt(fd_.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     if (receive_buffer) ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
@@ -134,7 +134,7 @@ class RawForTest {
 // Waits for what must come; the test's time-out ends it otherwise.
 template <class Condition>
 bool eventually(Condition condition) {
-  for (int i = 0; i < 20'000; ++i) {
+  for (int i = 0; i < 60'000; ++i) {
     if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

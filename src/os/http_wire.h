@@ -1,5 +1,5 @@
-// http_wire: the connections of http_client, as steps that a coroutine can wait for and abandon. Only http_client.cc
-// includes it.
+// http_wire: connections as steps that a coroutine can wait for and abandon. Only http_client.cc and byte_streams.cc
+// include it.
 #pragma once
 
 #include <fcntl.h>
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "os/runtime.h"
+#include "world/byte_stream.h"
 
 namespace rubato::os::http_wire {
 
@@ -33,13 +34,28 @@ constexpr size_t kReadBytes = 64 << 10;
 constexpr Duration kKeptFor = 30s;
 constexpr size_t kKeptPerEndpoint = 4;
 
-// One connection over TCP or a unix socket, plain or TLS, with at most one step under way. It is all that a handler
-// touches, and each handler holds it: the coroutine that waits for a step may be destroyed at any time.
+// One connection over TCP or a unix socket, plain or TLS, with at most one step under way, or one read and one write.
+// It is all that a handler touches, and each handler holds it: the coroutine that waits for a step may be destroyed at
+// any time.
 class Wire : public std::enable_shared_from_this<Wire> {
  public:
   Wire(Runtime& runtime, TlsContext context)
-      : runtime_(runtime), stepped_(runtime), socket_(runtime.io()), context_(std::move(context)) {
+      : runtime_(runtime),
+        reading_(runtime),
+        writing_(runtime),
+        socket_(runtime.io()),
+        context_(std::move(context)) {
     if (context_) tls_.emplace(socket_, *context_);
+  }
+
+  // A socket that somebody has connected or accepted.
+  void adopt(Stream::socket socket) {
+    socket_ = std::move(socket);
+    set_options();
+  }
+  void end_write() {
+    error_code ignored;
+    if (!secured_) socket_.shutdown(Stream::socket::shutdown_send, ignored);
   }
 
   void close() {
@@ -52,8 +68,8 @@ class Wire : public std::enable_shared_from_this<Wire> {
     socket_.open(to.protocol(), error);
     if (error) co_return error;
     set_options();
-    socket_.async_connect(to, begin());
-    co_return co_await settled(deadline);
+    socket_.async_connect(to, begin(reading_));
+    co_return co_await settled(reading_, deadline);
   }
 
   Task<error_code> handshake(std::string host, Instant deadline) {
@@ -63,18 +79,19 @@ class Wire : public std::enable_shared_from_this<Wire> {
       X509_VERIFY_PARAM_set1_host(rules, host.data(), host.size());
       SSL_set_tlsext_host_name(handle, host.c_str());
     }
-    tls_->async_handshake(ssl::stream_base::client, begin());
-    co_return co_await settled(deadline);
+    secured_ = true;
+    tls_->async_handshake(ssl::stream_base::client, begin(reading_));
+    co_return co_await settled(reading_, deadline);
   }
 
-  Task<error_code> write(std::string text, Instant deadline) {
+  Task<error_code> write(std::string text, std::optional<Instant> deadline) {
     out_ = std::move(text);
-    if (tls_) {
-      asio::async_write(*tls_, asio::buffer(out_), begin());
+    if (secured_) {
+      asio::async_write(*tls_, asio::buffer(out_), begin(writing_));
     } else {
-      asio::async_write(socket_, asio::buffer(out_), begin());
+      asio::async_write(socket_, asio::buffer(out_), begin(writing_));
     }
-    const error_code error = co_await settled(deadline);
+    const error_code error = co_await settled(writing_, deadline);
     if (!error) out_ = std::string();  // a kept connection need not hold what it sent
     co_return error;
   }
@@ -82,13 +99,13 @@ class Wire : public std::enable_shared_from_this<Wire> {
   // Adds what comes next to `in`.
   Task<error_code> read(std::optional<Instant> deadline) {
     const auto space = in.prepare(kReadBytes);
-    if (tls_) {
-      tls_->async_read_some(space, begin());
+    if (secured_) {
+      tls_->async_read_some(space, begin(reading_));
     } else {
-      socket_.async_read_some(space, begin());
+      socket_.async_read_some(space, begin(reading_));
     }
-    const error_code error = co_await settled(deadline);
-    if (!error) in.commit(bytes_);
+    const error_code error = co_await settled(reading_, deadline);
+    if (!error) in.commit(reading_.bytes);
     co_return error;
   }
 
@@ -100,7 +117,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
   }
 
   // Why the certificate was not accepted; empty if that was not the reason.
-  std::string verify_words() {
+  std::string verify_error() {
     const long result = tls_ ? SSL_get_verify_result(tls_->native_handle()) : X509_V_OK;
     return result == X509_V_OK ? "" : X509_verify_cert_error_string(result);
   }
@@ -108,34 +125,42 @@ class Wire : public std::enable_shared_from_this<Wire> {
   boost::beast::flat_buffer in;
 
  private:
+  struct Slot {
+    explicit Slot(Loop& loop) : stepped(loop) {}
+    Event stepped;
+    bool pending = false;
+    error_code error;
+    size_t bytes = 0;
+  };
   struct Step {
     std::shared_ptr<Wire> wire;
+    Slot* slot;  // of the wire
     void operator()(error_code error, size_t bytes = 0) const {
-      wire->pending_ = false;
-      wire->error_ = error;
-      wire->bytes_ = bytes;
-      wire->stepped_.notify();
+      slot->pending = false;
+      slot->error = error;
+      slot->bytes = bytes;
+      slot->stepped.notify();
     }
   };
 
-  Step begin() {
-    CHECK(!pending_);
-    pending_ = true;
-    return Step{shared_from_this()};
+  Step begin(Slot& slot) {
+    CHECK(!slot.pending);
+    slot.pending = true;
+    return Step{shared_from_this(), &slot};
   }
 
-  Task<error_code> settled(std::optional<Instant> deadline) {
-    while (pending_) {
+  Task<error_code> settled(Slot& slot, std::optional<Instant> deadline) {
+    while (slot.pending) {
       if (!deadline) {
-        co_await stepped_.wait();
+        co_await slot.stepped.wait();
       } else if (runtime_.now() < *deadline) {
-        co_await stepped_.wait_until(*deadline);
+        co_await slot.stepped.wait_until(*deadline);
       } else {
         close();
         co_return error_code(asio::error::timed_out);
       }
     }
-    co_return error_;
+    co_return slot.error;
   }
 
   void set_options() {
@@ -150,14 +175,38 @@ class Wire : public std::enable_shared_from_this<Wire> {
   }
 
   Runtime& runtime_;
-  Event stepped_;
+  Slot reading_, writing_;
   Stream::socket socket_;
   TlsContext context_;
   std::optional<ssl::stream<Stream::socket&>> tls_;
+  bool secured_ = false;  // TLS has begun; a proxy is asked before
   std::string out_;
-  bool pending_ = false;
-  error_code error_;
-  size_t bytes_ = 0;
+};
+
+// A Wire as a ByteStream, from what it has read already on.
+class WireStream final : public ByteStream {
+ public:
+  explicit WireStream(std::shared_ptr<Wire> wire) : wire_(std::move(wire)) {}
+  ~WireStream() override { wire_->close(); }
+
+  Task<std::string> read() override {
+    if (wire_->in.size() == 0) {
+      const error_code error = co_await wire_->read(std::nullopt);
+      if (error) co_return std::string();
+    }
+    const auto data = wire_->in.data();
+    std::string out(static_cast<const char*>(data.data()), data.size());
+    wire_->in.consume(out.size());
+    co_return out;
+  }
+  Task<bool> write(std::string bytes) override {
+    const error_code error = co_await wire_->write(std::move(bytes), std::nullopt);
+    co_return !error;
+  }
+  void end_write() override { wire_->end_write(); }
+
+ private:
+  const std::shared_ptr<Wire> wire_;
 };
 
 // What outlives a call: idle connections and TLS contexts. Asio keeps it in the Runtime's io_context.

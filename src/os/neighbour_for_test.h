@@ -21,14 +21,14 @@ class NeighbourForTest {
   static bool possible() { return ::geteuid() == 0; }
 
   // Returns when all are connected. Each says `words`.
-  NeighbourForTest(uint16_t port, int connections, std::string_view words) {
+  NeighbourForTest(uint16_t port, int connections, std::string_view text) {
     int ready[2];
     EXPECT_EQ(::pipe(ready), 0);
     child_ = ::fork();
     if (child_ == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (::setresgid(kUser, kUser, kUser) != 0 || ::setresuid(kUser, kUser, kUser) != 0) ::_exit(1);
-      for (int i = 0; i < connections; ++i) connect_to(port, words);
+      for (int i = 0; i < connections; ++i) connect_to(port, text);
       (void)!::write(ready[1], "+", 1);
       for (;;) ::pause();
     }
@@ -44,14 +44,14 @@ class NeighbourForTest {
   }
 
  private:
-  static void connect_to(uint16_t port, std::string_view words) {
+  static void connect_to(uint16_t port, std::string_view text) {
     const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons(port);
     if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) ::_exit(1);
-    (void)::send(fd, words.data(), words.size(), MSG_NOSIGNAL);
+    (void)::send(fd, text.data(), text.size(), MSG_NOSIGNAL);
   }
 
   pid_t child_ = -1;

@@ -15,6 +15,7 @@ class RealNetwork final : public Network {
   std::unique_ptr<Listener> listen(const Endpoint& endpoint, const ChannelKey& key, Duration silence_max) override;
   Task<ConnectResult> connect(Endpoint endpoint, ChannelKey key, Instant deadline, Duration silence_max) override;
   Task<bool> is_local(std::string host) override;
+  Task<std::vector<std::string>> resolve(std::string host) override;
   std::unique_ptr<PortLease> lease_port(uint16_t wanted) override;
   std::vector<std::string> addresses() override;
   Task<HttpResponse> call(Endpoint endpoint, TlsFiles tls, HttpRequest request, Instant deadline) override;

@@ -73,9 +73,9 @@ bool wait_until(pid_t pid, std::chrono::steady_clock::time_point deadline, int& 
   return false;
 }
 
-std::vector<char*> c_strings(std::vector<std::string>& words) {
+std::vector<char*> c_strings(std::vector<std::string>& arguments) {
   std::vector<char*> out;
-  for (std::string& word : words) out.push_back(word.data());
+  for (std::string& word : arguments) out.push_back(word.data());
   out.push_back(nullptr);
   return out;
 }

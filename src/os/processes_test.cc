@@ -309,6 +309,35 @@ TEST_F(RealProcessesTest, SignalsTheWholeGroup) {
   EXPECT_NE(finished.out.find("member\n"), std::string::npos);
 }
 
+// As the children of a DataLoader: a fork, with another answer to the signal.
+TEST_F(RealProcessesTest, APythonScriptThatHandlesTheSignalIsAskedAlone) {
+  const std::string script =
+      "import os, signal, sys, time\n"
+      "child = os.fork()\n"
+      "if child == 0:\n"
+      "    signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b'child\\n'), os._exit(0)))\n"
+      "    os.write(1, b'up\\n')\n"
+      "    while True: time.sleep(0.01)\n"
+      "def save(*_):\n"
+      "    time.sleep(0.3)\n"
+      "    os.write(1, b'saved\\n')\n"
+      "    os._exit(143 if os.waitpid(child, os.WNOHANG)[0] == 0 else 1)\n"
+      "signal.signal(signal.SIGTERM, save)\n"
+      "os.write(1, b'handles\\n')\n"
+      "while True: time.sleep(0.01)\n";
+  std::unique_ptr<Process> process = processes.spawn(spec_of({"/usr/bin/python3", "-c", script}));
+  std::string seen;
+  const auto up = [&] {
+    while (std::optional<OutputChunk> chunk = process->output().try_pop()) seen += chunk->bytes;
+    return seen.find("up\n") != std::string::npos && seen.find("handles\n") != std::string::npos;
+  };
+  ASSERT_TRUE(turn_until(up));
+  process->signal_group(SIGTERM);
+  const Finished finished = finish(*process);
+  EXPECT_EQ(finished.status.code, 143) << "1: its child has died of the signal";
+  EXPECT_EQ(finished.out, "saved\n");
+}
+
 TEST_F(RealProcessesTest, KillsTheRestOfTheGroupWhenTheMainProcessEnds) {
   const Finished finished = run(shell("sleep 1000 & echo $!; exit 5"));
   EXPECT_EQ(finished.status.code, 5);

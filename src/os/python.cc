@@ -116,7 +116,7 @@ class PackageSearch {
 
 }  // namespace
 
-ScriptKind look_at_script(const std::string& path) {
+ScriptKind script_kind(const std::string& path) {
   std::error_code ignored;  // reported as missing
   const fs::file_status status = fs::status(path, ignored);
   if (!fs::exists(status)) return ScriptKind::kMissing;

@@ -15,7 +15,7 @@ enum class ScriptKind {
   kFolder,
   kRunnableFolder,  // holds __main__.py
 };
-ScriptKind look_at_script(const std::string& path);
+ScriptKind script_kind(const std::string& path);
 
 // The path of a program as a shell would find it in `env`'s PATH; nullopt when there is none that can be executed.
 std::optional<std::string> find_program(const std::string& name, const EnvironmentMap& env);

@@ -114,11 +114,11 @@ TEST_F(PythonTest, ATornVersionFileIsNoVersion) {
 }
 
 TEST_F(PythonTest, ScriptsAreFilesOrRunnableFolders) {
-  EXPECT_EQ(look_at_script(root_ + "/train.py"), ScriptKind::kMissing);
-  EXPECT_EQ(look_at_script(file("/train.py", "")), ScriptKind::kFile);
-  EXPECT_EQ(look_at_script(root_), ScriptKind::kFolder);
+  EXPECT_EQ(script_kind(root_ + "/train.py"), ScriptKind::kMissing);
+  EXPECT_EQ(script_kind(file("/train.py", "")), ScriptKind::kFile);
+  EXPECT_EQ(script_kind(root_), ScriptKind::kFolder);
   file("/__main__.py", "");
-  EXPECT_EQ(look_at_script(root_), ScriptKind::kRunnableFolder);
+  EXPECT_EQ(script_kind(root_), ScriptKind::kRunnableFolder);
 }
 
 TEST_F(PythonTest, ProbingReadsAnswersAmongOtherOutput) {

@@ -58,16 +58,9 @@ void Runtime::turn() {
   TurnWatch::end_turn();
 }
 
-int Runtime::run(Task<int> task) {
-  std::optional<int> result;
-  std::exception_ptr error;
-  Event done(*this);
-  Scope scope(*this);
-  Task<void> settled = detail::settle(std::move(task), result, error, done);
-  scope.spawn(std::move(settled));
-  while (!result && !error) turn();
-  if (error) std::rethrow_exception(error);
-  return *result;
+Task<bool> Runtime::with_value(Task<void> task) {
+  co_await std::move(task);
+  co_return true;
 }
 
 void Runtime::post_to_pool(std::function<void()> work) {

@@ -24,7 +24,8 @@ class Runtime final : public Scheduler, public Clock {
   boost::asio::io_context& io() { return io_; }
 
   // Runs the task to its end on this thread and returns what it returned, or throws what it threw.
-  int run(Task<int> task);
+  template <class T>
+  T run(Task<T> task);
 
   // Runs a blocking function (getaddrinfo, fsync) on another thread. The function must own what it touches:
   // the awaiting coroutine may be cancelled before it ends.
@@ -33,12 +34,31 @@ class Runtime final : public Scheduler, public Clock {
 
  private:
   void turn();
+  static Task<bool> with_value(Task<void> task);
 
   boost::asio::io_context io_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> keep_;
   std::unique_ptr<boost::asio::thread_pool> pool_;  // made at first use: most runs need no second thread
   void post_to_pool(std::function<void()> work);
 };
+
+template <class T>
+T Runtime::run(Task<T> task) {
+  // Of a task without a value only the end counts.
+  using Kept = std::conditional_t<std::is_void_v<T>, bool, T>;
+  std::optional<Kept> result;
+  std::exception_ptr error;
+  Event done(*this);
+  Scope scope(*this);
+  if constexpr (std::is_void_v<T>) {
+    scope.spawn(detail::settle(with_value(std::move(task)), result, error, done));
+  } else {
+    scope.spawn(detail::settle(std::move(task), result, error, done));
+  }
+  while (!result && !error) turn();
+  if (error) std::rethrow_exception(error);
+  if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
 
 template <class T>
 Task<T> Runtime::offload(std::function<T()> work) {

@@ -21,12 +21,12 @@ Task<void> wait_until(Runtime& runtime, Channel<int>& channel, Instant deadline,
 
 // Something arrives, but this thread is busy until the deadline has passed.
 Task<int> be_late(Runtime& runtime) {
+  co_await Sleep(runtime, runtime.now() + 1ms);  // all that follows is one turn of the loop
   Channel<int> channel(runtime);
   const Instant deadline = runtime.now() + 400ms;
   int result = -1;
   Scope scope(runtime);
   scope.spawn(wait_until(runtime, channel, deadline, result));
-  co_await Sleep(runtime, runtime.now() + 1ms);
   boost::asio::post(runtime.io(), [&channel] { channel.push(7); });
   while (runtime.now() < deadline + 1ms) {
   }

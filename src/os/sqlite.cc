@@ -71,6 +71,9 @@ std::string hint_of(int code, const std::string& path) {
   }
 }
 
+// On a full disk a journal that is opened has no room for the index of its log.
+int meaning_of(int code) { return code == SQLITE_IOERR_SHMSIZE ? SQLITE_FULL : code; }
+
 }  // namespace
 
 Sqlite::Sqlite(std::string path) : path_(std::move(path)) {
@@ -151,7 +154,8 @@ void Sqlite::check_in_place() {
   }
 }
 
-void Sqlite::fail(int code, const std::string& doing) {
+void Sqlite::fail(int sqlite_code, const std::string& doing) {
+  const int code = meaning_of(sqlite_code);
   const std::string message =
       fmt::format("cannot {} '{}': {}", doing, path_, words_of(code, sqlite3_errmsg(connection_)));
   if ((code & 0xff) == SQLITE_CORRUPT || (code & 0xff) == SQLITE_NOTADB) {
@@ -160,8 +164,8 @@ void Sqlite::fail(int code, const std::string& doing) {
   throw Error(error_code_of(code), message, path_, hint_of(code, path_));
 }
 
-void Sqlite::damaged(const std::string& words) {
-  throw DamagedError(fmt::format("'{}' is damaged: {}", path_, words), path_, hint_of(SQLITE_CORRUPT, path_));
+void Sqlite::damaged(const std::string& sentence) {
+  throw DamagedError(fmt::format("'{}' is damaged: {}", path_, sentence), path_, hint_of(SQLITE_CORRUPT, path_));
 }
 
 sqlite3_stmt* Sqlite::prepare(const std::string& sql) {

@@ -60,10 +60,10 @@ class Sqlite {
   std::map<std::string, std::string> schema();
 
   // Throws the Error for a code of SQLite.
-  [[noreturn]] void fail(int code, const std::string& doing);
+  [[noreturn]] void fail(int sqlite_code, const std::string& doing);
 
   // DamagedError: the bytes of the file make no sense.
-  [[noreturn]] void damaged(const std::string& words);
+  [[noreturn]] void damaged(const std::string& message);
 
   // Whether closing leaves the write-ahead log as it is. By default what is in it is moved into the file.
   void keep_log_on_close(bool keep);

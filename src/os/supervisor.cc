@@ -16,6 +16,7 @@
 #include "os/daemons.h"
 #include "os/fd.h"
 #include "os/proc_scan.h"
+#include "os/stand_in.h"
 
 namespace rubato::os {
 namespace {
@@ -47,10 +48,12 @@ class Supervisor {
     ::pthread_sigmask(SIG_BLOCK, &ours, nullptr);
     signals_ = Fd(::signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!signals_) throw Error(ErrorCode::kFailed, "cannot make a signalfd");
+    if (settings.replace) stand_in_.emplace(settings.is_wanted, settings.replace);
   }
 
   void run() {
     while (true) {
+      if (stand_in_) stand_in_->keep();
       if (pid_ == 0) find_running();
       if (pid_ == 0 && (is_stopping_ || !settings_.is_wanted())) return;
       if (pid_ == 0 && Steady::now() >= due_) start();
@@ -113,6 +116,10 @@ class Supervisor {
     int timeout = -1;
     if (pid_ == 0 || is_stopping_) timeout = milliseconds_until(due_);
     if (pid_ != 0 && !pidfd_) timeout = kPollWithoutPidfd_ms;
+    if (const auto due = stand_in_ ? stand_in_->until_due() : std::nullopt) {
+      const int soon = milliseconds_until(Steady::now() + *due);
+      timeout = timeout < 0 ? soon : std::min(timeout, soon);
+    }
     ::poll(watched, 2, timeout);
     signalfd_siginfo info;
     while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
@@ -126,11 +133,13 @@ class Supervisor {
     int status = 0;
     for (pid_t ended = ::waitpid(-1, &status, WNOHANG); ended > 0; ended = ::waitpid(-1, &status, WNOHANG)) {
       if (ended == pid_) status_ = status;
+      if (stand_in_) stand_in_->note_end(ended);
     }
   }
 
   void stop() {
     is_stopping_ = true;
+    if (stand_in_) stand_in_->end();
     due_ = Steady::now() + kStopMax;
     daemons_.signal(settings_.folder, SIGTERM);
   }
@@ -167,6 +176,7 @@ class Supervisor {
   RealDaemons daemons_;
   RestartDelay delay_;
   Supervision seen_;
+  std::optional<StandIn> stand_in_;
   Fd signals_, pidfd_;
   int pid_ = 0;                // 0: none is watched
   std::optional<int> status_;  // as waitpid tells it

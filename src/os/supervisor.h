@@ -6,6 +6,7 @@
 //
 // It is the daemon's parent (it is a subreaper, so that what is forked twice comes back to it) and so knows how the
 // daemon ended. One that runs already is watched all the same; only the cause of its end is then not known.
+// Killed, it is replaced by the daemon, or by its stand-in where the daemon stands still or dies with it.
 // The lock in the daemon's folder stays the one truth of whether it runs: a supervisor too many never starts a second
 // daemon. It is a plain process without a loop, a thread or a Runtime, and needs little memory.
 #pragma once
@@ -48,6 +49,8 @@ struct SupervisorSettings {
   std::function<bool()> is_wanted;               // asked before each start
   std::function<bool()> has_ended_for_good;      // asked after each end; true: it is not started again
   std::function<void(const Supervision&)> note;  // after each change
+  // In a process of its own (stand_in.h) when the supervisor was killed: starts another one. Empty: nobody does.
+  std::function<void()> replace;
   Supervision before;                            // of the supervisor before this one
 };
 

@@ -1,5 +1,6 @@
 #include "os/supervisor.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -9,6 +10,7 @@
 #include <fstream>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "os/daemons.h"
 
@@ -77,8 +79,31 @@ class SupervisorTest : public testing::Test {
       std::ofstream(base + "/draft") << seen.restarts << " " << seen.last_end;
       fs::rename(base + "/draft", base + "/seen");
     };
+    if (has_stand_in) {
+      settings.replace = [this] {
+        if (fs::exists(base + "/wanted")) touch("replaced");
+      };
+    }
     supervise(settings, Log());
     ::_exit(0);
+  }
+  void kill_supervisor() {
+    ::kill(supervisor, SIGKILL);
+    ::waitpid(std::exchange(supervisor, 0), nullptr, 0);
+  }
+  // The supervisor's children, less the daemon.
+  std::vector<pid_t> stand_ins() const {
+    std::ifstream file(fmt::format("/proc/{0}/task/{0}/children", supervisor));
+    std::vector<pid_t> out;
+    for (pid_t pid = 0; file >> pid;) {
+      if (pid != RealDaemons().running(folder).value_or(0)) out.push_back(pid);
+    }
+    return out;
+  }
+  static bool is_zombie(pid_t pid) {
+    std::ifstream file(fmt::format("/proc/{}/stat", pid));
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    return text.empty() || text.substr(text.rfind(')')).starts_with(") Z");
   }
   int wait_for_daemon(int before = 0) {
     EXPECT_TRUE(wait_for([&] { return daemons.running(folder).value_or(before) != before; }));
@@ -92,6 +117,7 @@ class SupervisorTest : public testing::Test {
   }
   std::string base, folder;
   std::string program = "exec sleep 1000";
+  bool has_stand_in = false;
   pid_t supervisor = 0;
   RealDaemons daemons;
 };
@@ -168,9 +194,54 @@ TEST_F(SupervisorTest, EndsTheDaemonWhenItIsToldToEnd) {
 TEST_F(SupervisorTest, TheDaemonGoesOnWithoutIt) {
   start();
   const int first = wait_for_daemon();
-  ::kill(supervisor, SIGKILL);
-  ::waitpid(std::exchange(supervisor, 0), nullptr, 0);
+  kill_supervisor();
   EXPECT_EQ(daemons.running(folder), first);
+}
+
+TEST_F(SupervisorTest, IsReplacedByItsStandInWhileTheDaemonStandsStill) {
+  has_stand_in = true;
+  start();
+  const int first = wait_for_daemon();
+  ::kill(first, SIGSTOP);
+  kill_supervisor();
+  EXPECT_TRUE(wait_for([&] { return fs::exists(base + "/replaced"); }));
+  EXPECT_EQ(daemons.running(folder), first);
+}
+
+TEST_F(SupervisorTest, HasAnotherStandInAfterTheFirst) {
+  has_stand_in = true;
+  start();
+  wait_for_daemon();
+  std::vector<pid_t> first;
+  EXPECT_TRUE(wait_for([&] { return (first = stand_ins()).size() == 1; }));
+  ::kill(first.at(0), SIGKILL);
+  EXPECT_TRUE(wait_for([&] { return stand_ins().size() == 1 && stand_ins() != first; }));
+  kill_supervisor();
+  EXPECT_TRUE(wait_for([&] { return fs::exists(base + "/replaced"); }));
+}
+
+TEST_F(SupervisorTest, IsNotReplacedWhenItEndsInOrder) {
+  has_stand_in = true;
+  start();
+  wait_for_daemon();
+  std::vector<pid_t> first;
+  EXPECT_TRUE(wait_for([&] { return (first = stand_ins()).size() == 1; }));
+  ::kill(supervisor, SIGTERM);
+  EXPECT_TRUE(ended_well());
+  EXPECT_EQ(::kill(first.at(0), 0), -1) << "its stand-in lives";
+  EXPECT_FALSE(fs::exists(base + "/replaced"));
+}
+
+TEST_F(SupervisorTest, IsNotReplacedWhenNobodyIsWantedAnyMore) {
+  has_stand_in = true;
+  start();
+  wait_for_daemon();
+  std::vector<pid_t> first;
+  EXPECT_TRUE(wait_for([&] { return (first = stand_ins()).size() == 1; }));
+  fs::remove(base + "/wanted");
+  kill_supervisor();
+  EXPECT_TRUE(wait_for([&] { return ::kill(first.at(0), 0) != 0 || is_zombie(first.at(0)); }));
+  EXPECT_FALSE(fs::exists(base + "/replaced"));
 }
 
 }  // namespace

@@ -105,7 +105,9 @@ size_t terminal_width(int fd) {
 
 std::string read_line() {
   std::string line;
-  for (int c = std::getchar(); c != EOF && c != '\n'; c = std::getchar()) line += static_cast<char>(c);
+  int c = std::getchar();
+  for (; c != EOF && c != '\n'; c = std::getchar()) line += static_cast<char>(c);
+  if (c == '\n') line += '\n';
   return line;
 }
 

@@ -13,7 +13,7 @@ namespace rubato::os {
 // Columns of the terminal at this descriptor; 0 when it is none.
 size_t terminal_width(int fd);
 
-// One line from standard input without its end; empty at the end of the input.
+// One line from standard input with its end; empty at the end of the input.
 std::string read_line();
 
 // Standard input up to its end.

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/line_buffer.h"
 #include "os/fd.h"
 #include "os/proc_scan.h"
 
@@ -56,18 +57,17 @@ class NamedPipe final : public LinePipe {
     char block[4096];
     const ssize_t got = ::read(descriptor_.native_handle(), block, sizeof block);
     if (got <= 0) return;
-    rest_.append(block, static_cast<size_t>(got));
-    for (size_t end = rest_.find('\n'); end != std::string::npos; end = rest_.find('\n')) {
-      if (lines_.size() < kLinesMax) lines_.push(rest_.substr(0, end));
-      rest_.erase(0, end + 1);
+    buffer_.add({block, static_cast<size_t>(got)});
+    while (auto line = buffer_.next()) {
+      if (lines_.size() < kLinesMax) lines_.push(std::move(*line));
     }
-    if (rest_.size() > kLineMax) rest_.clear();
+    if (buffer_.size() > kLineMax) buffer_ = {};
   }
 
   std::string path_;
   boost::asio::posix::stream_descriptor descriptor_;
   Channel<std::string> lines_;
-  std::string rest_;
+  LineBuffer buffer_;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
 

@@ -32,9 +32,9 @@ pid_t spawn_apart(const std::vector<std::string>& argv) {
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
-  std::vector<char*> words = pointers(argv);
+  std::vector<char*> raw_argv = pointers(argv);
   pid_t pid = -1;
-  const int error = ::posix_spawnp(&pid, words[0], nullptr, &attributes, words.data(), environ);
+  const int error = ::posix_spawnp(&pid, raw_argv[0], nullptr, &attributes, raw_argv.data(), environ);
   ::posix_spawnattr_destroy(&attributes);
   if (error != 0) {
     throw Error(ErrorCode::kUsage, fmt::format("cannot start '{}': {}", argv[0], std::strerror(error)));

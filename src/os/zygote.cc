@@ -168,7 +168,7 @@ ExecPlan Zygote::plan_for(const std::string& message) const {
 
 void Zygote::start() {
   state_ = State::kStarting;
-  received_.clear();
+  received_ = {};
   ended_ = false;
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
@@ -212,7 +212,7 @@ void Zygote::receive() {
   while (true) {
     const ssize_t got = ::recv(socket_.native_handle(), buffer, sizeof buffer, MSG_DONTWAIT);
     if (got > 0) {
-      received_.append(buffer, static_cast<size_t>(got));
+      received_.add({buffer, static_cast<size_t>(got)});
     } else {
       ended_ = ended_ || got == 0 || (errno != EAGAIN && errno != EINTR);
       return;
@@ -220,13 +220,7 @@ void Zygote::receive() {
   }
 }
 
-std::optional<std::string> Zygote::next_line() {
-  const size_t end = received_.find('\n');
-  if (end == std::string::npos) return std::nullopt;
-  std::string line = received_.substr(0, end);
-  received_.erase(0, end + 1);
-  return line;
-}
+std::optional<std::string> Zygote::next_line() { return received_.next(); }
 
 std::optional<std::string> Zygote::wait_for_line() {
   const Instant deadline = runtime_.now() + kForkPatience;
@@ -253,7 +247,7 @@ void Zygote::on_line(const std::string& line) {
 void Zygote::died() {
   const Fd pidfd = open_pidfd(pid());
   if (pidfd) poll_for(pidfd.get(), POLLIN, kEndPatience);
-  interpreter_->look_for_end();
+  interpreter_->check_end();
   const std::optional<ExitStatus> status = interpreter_->status();
   interpreter_.reset();
   boost::system::error_code ignored;

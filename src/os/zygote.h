@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 
+#include "core/line_buffer.h"
 #include "core/loop.h"
 #include "os/exec.h"
 #include "os/family.h"
@@ -74,7 +75,7 @@ class Zygote {
   std::string token_;
   std::unique_ptr<ChildProcess> interpreter_;
   boost::asio::posix::stream_descriptor socket_;
-  std::string received_;
+  LineBuffer received_;
   bool ended_ = false;  // the socket was closed on the other side
   int restarts_left_ = 3;
   Alarm hurry_;

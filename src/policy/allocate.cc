@@ -1,6 +1,7 @@
 #include "policy/allocate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <set>
 
@@ -112,11 +113,13 @@ AllocateDecision allocate(const AllocateInput& input, const AllocateOptions& opt
   seat_jobs(all, room);
 
   AllocateDecision out;
+  out.desired_nodes = desired_nodes(all);
   out.jobs.resize(input.jobs.size());
   for (const JobWork& work : all.jobs) {
     JobAllocation& one = out.jobs[work.index];
     one.nodes = work.given;
     one.reason = explain_allocation(all, work);
+    one.worthwhile = std::llround(std::ceil(work.worth_seats - 1e-6));
     if (work.given.empty()) continue;
     const int nodes = static_cast<int>(std::set<size_t>(work.given.begin(), work.given.end()).size());
     const auto kind = static_cast<size_t>(all.kind_of[work.given.front()]);
@@ -125,7 +128,6 @@ AllocateDecision allocate(const AllocateInput& input, const AllocateOptions& opt
       if (batch.goodput > 0) one.batch = batch;
     }
   }
-  out.desired_nodes = desired_nodes(all);
   return out;
 }
 

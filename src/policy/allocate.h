@@ -61,6 +61,7 @@ struct AllocateJob {
 
 struct AllocateInput {
   double now_s = 0;
+  std::optional<double> new_node_price;  // per hour, of one that could be added; absent: as the cheapest that is there
   std::vector<AllocateNode> nodes;
   std::vector<AllocateJob> jobs;
 };
@@ -79,6 +80,7 @@ struct JobAllocation {
   std::vector<size_t> nodes;  // indices into AllocateInput::nodes, one for each replica, those of a node together
   std::optional<BatchChoice> batch;
   std::string reason;
+  int64_t worthwhile = 0;  // replicas that it would have on desired_nodes
 };
 
 struct AllocateDecision {

@@ -15,6 +15,7 @@ constexpr int64_t kNodesMoreLeast = 16;  // and at least so many more are though
 struct SeatWorth {
   double each = 0;
   double seats = 0;
+  size_t owner = 0;  // of Allocating::jobs
 };
 
 struct Point {
@@ -22,7 +23,7 @@ struct Point {
 };
 
 // Only what no mix of other sizes beats: the upper hull from (0, 0).
-void add_hull(std::vector<Point> points, std::vector<SeatWorth>& out) {
+void add_hull(std::vector<Point> points, size_t owner, std::vector<SeatWorth>& out) {
   std::sort(points.begin(), points.end(), [](const Point& a, const Point& b) { return a.cost < b.cost; });
   std::vector<Point> hull{{0, 0}};
   for (const Point& point : points) {
@@ -36,7 +37,7 @@ void add_hull(std::vector<Point> points, std::vector<SeatWorth>& out) {
   }
   for (size_t i = 1; i < hull.size(); ++i) {
     const double seats = hull[i].cost - hull[i - 1].cost;
-    out.push_back({(hull[i].speedup - hull[i - 1].speedup) / seats, seats});
+    out.push_back({(hull[i].speedup - hull[i - 1].speedup) / seats, seats, owner});
   }
 }
 
@@ -77,7 +78,17 @@ std::vector<Point> points_of(const Allocating& all, const JobWork& work, int64_t
 class SeatMarket {
  public:
   explicit SeatMarket(std::vector<SeatWorth> list) : list_(std::move(list)) {
-    std::sort(list_.begin(), list_.end(), [](const SeatWorth& a, const SeatWorth& b) { return a.each > b.each; });
+    std::stable_sort(list_.begin(), list_.end(),
+                     [](const SeatWorth& a, const SeatWorth& b) { return a.each > b.each; });
+  }
+
+  // Whose the first so many seats are.
+  void share(double seats, std::vector<JobWork>& jobs) const {
+    for (const SeatWorth& one : list_) {
+      const double some = std::min(seats, one.seats);
+      jobs[one.owner].worth_seats += some;
+      seats -= some;
+    }
   }
 
   // What the next seats are worth together; fewer where no more are wanted.
@@ -91,7 +102,7 @@ class SeatMarket {
       list_[at_].seats -= some;
       if (list_[at_].seats <= 1e-9) ++at_;
     }
-    return {worth, asked - seats};
+    return {.each = worth, .seats = asked - seats};
   }
 
  private:
@@ -99,30 +110,11 @@ class SeatMarket {
   size_t at_ = 0;
 };
 
-}  // namespace
-
-int64_t desired_nodes(const Allocating& all) {
+// How many of the nodes that these prices are of.
+int64_t nodes_worth(const Allocating& all, const std::vector<double>& prices, double seats, SeatMarket market) {
   const auto present = static_cast<int64_t>(all.input.nodes.size());
-  double pinned = 0, capacity = 0;
-  for (const double units : all.capacity) capacity += units;
-  std::vector<SeatWorth> list;
-  for (const JobWork& work : all.jobs) {
-    if (!work.pinned) continue;
-    pinned += static_cast<double>(work.given.size());
-    list.push_back({std::numeric_limits<double>::max(), static_cast<double>(work.given.size())});
-  }
-  const double seats = present == 0 ? 1 : std::max((capacity + pinned) / static_cast<double>(present), 1.0);
-  const auto more = std::max(static_cast<int64_t>(static_cast<double>(present) * (kGrowthMost - 1)), kNodesMoreLeast);
-  for (const JobWork& work : all.jobs) {
-    if (!work.pinned) add_hull(points_of(all, work, static_cast<int64_t>(static_cast<double>(more) * seats)), list);
-  }
-  std::vector<double> prices;  // of the nodes, cheapest first, then of those that could be added
-  for (const AllocateNode& node : all.input.nodes) prices.push_back(node.price_per_hour.value_or(0));
-  std::sort(prices.begin(), prices.end());
-  const double cheapest = prices.empty() ? 0 : prices.front();
-  prices.insert(prices.end(), static_cast<size_t>(more), cheapest);
-
-  SeatMarket market(std::move(list));
+  const auto priced = std::find_if(prices.begin(), prices.end(), [](double price) { return price > 0; });
+  const double cheapest = priced == prices.end() ? 0 : *priced;
   const auto& band = all.options.utility_band;
   double sum = 0, spent = 0, best_distance = std::numeric_limits<double>::max();
   int64_t chosen = 0;
@@ -130,10 +122,13 @@ int64_t desired_nodes(const Allocating& all) {
     spent += prices[i];
     if (all.options.budget_per_hour && spent > *all.options.budget_per_hour + 1e-9) break;
     const auto count = static_cast<int64_t>(i) + 1;
-    const auto [worth, used] = market.take(seats);
+    const SeatWorth taken = market.take(seats);
+    const double worth = taken.each, used = taken.seats;
     sum += std::min(worth, seats);
     if (!band) {
-      const double dearer = cheapest > 0 ? prices[i] / cheapest : 1;
+      // What is there is paid for already: only what could be added has to be worth more when it is dearer.
+      const bool is_new = static_cast<int64_t>(i) >= present;
+      const double dearer = is_new && cheapest > 0 ? std::max(prices[i] / cheapest, 1.0) : 1;
       if (used <= 0 || worth < all.options.least_utility * used * dearer) break;
       chosen = count;
       continue;
@@ -146,6 +141,37 @@ int64_t desired_nodes(const Allocating& all) {
       chosen = count;
     }
   }
+  return chosen;
+}
+
+}  // namespace
+
+int64_t desired_nodes(Allocating& all) {
+  const auto present = static_cast<int64_t>(all.input.nodes.size());
+  double pinned = 0, capacity = 0;
+  for (const double units : all.capacity) capacity += units;
+  std::vector<SeatWorth> list;
+  for (size_t i = 0; i < all.jobs.size(); ++i) {
+    if (!all.jobs[i].pinned) continue;
+    const auto given = static_cast<double>(all.jobs[i].given.size());
+    pinned += given;
+    list.push_back({std::numeric_limits<double>::max(), given, i});
+  }
+  const double seats = present == 0 ? 1 : std::max((capacity + pinned) / static_cast<double>(present), 1.0);
+  const auto more = std::max(static_cast<int64_t>(static_cast<double>(present) * (kGrowthMost - 1)), kNodesMoreLeast);
+  const auto replicas_more = static_cast<int64_t>(static_cast<double>(more) * seats);
+  for (size_t i = 0; i < all.jobs.size(); ++i) {
+    if (!all.jobs[i].pinned) add_hull(points_of(all, all.jobs[i], replicas_more), i, list);
+  }
+  std::vector<double> prices;  // of the nodes, cheapest first, then of those that could be added
+  for (const AllocateNode& node : all.input.nodes) prices.push_back(node.price_per_hour.value_or(0));
+  std::sort(prices.begin(), prices.end());
+  const double cheapest = prices.empty() ? 0 : prices.front();
+  prices.insert(prices.end(), static_cast<size_t>(more), all.input.new_node_price.value_or(cheapest));
+
+  const SeatMarket market(std::move(list));
+  const int64_t chosen = nodes_worth(all, prices, seats, market);
+  market.share(seats * static_cast<double>(chosen), all.jobs);
   return chosen;
 }
 

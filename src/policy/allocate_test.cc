@@ -154,6 +154,14 @@ TEST(Allocate, ADeadlineBringsAJobForward) {
   EXPECT_EQ(replicas(allocate(input), 0), 1u);
 }
 
+TEST(Allocate, AJobThatHasMissedItsDeadlineDoesNotFallBehindAgain) {
+  AllocateInput input{.now_s = 100, .nodes = test_nodes(1, 1), .jobs = {test_job("due", 2e5), test_job("short", 1e5)}};
+  for (const double deadline : {101.0, 100.0, 99.0, -1e6}) {
+    input.jobs[0].deadline_s = deadline;
+    EXPECT_EQ(replicas(allocate(input), 0), 1u) << deadline;
+  }
+}
+
 TEST(Allocate, ABoundOnSlowdownHelpsWhoHasWaited) {
   AllocateInput input{.nodes = test_nodes(1, 1), .jobs = {test_job("old", 2e5), test_job("short", 1e5)}};
   input.jobs[0].age_s = 1e6;

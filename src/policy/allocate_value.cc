@@ -168,9 +168,10 @@ double adjusted_weight(const Allocating& all, const JobWork& work, double weight
   const AllocateJob& job = *work.job;
   double best = 0;
   for (const SizeOption& option : work.options) best = std::max(best, option.speedup);
-  if (job.deadline_s && *job.deadline_s > all.input.now_s && best > 0) {
-    const double wanted = work.work_left_s / (*job.deadline_s - all.input.now_s);
-    const double urgency = std::min(wanted / best, 1.0);
+  if (job.deadline_s && best > 0) {
+    const double left = *job.deadline_s - all.input.now_s;
+    // A job that is late already is as urgent as one that will just be late.
+    const double urgency = left > 0 ? std::min(work.work_left_s / left / best, 1.0) : 1.0;
     weight *= 1 + kDeadlineBoost * urgency * urgency;
   }
   if (all.options.max_slowdown > 0) {

@@ -66,6 +66,7 @@ struct JobWork {
   std::vector<SizeOption> options;  // by kind, then size
   int chosen = -1;                  // of options; -1: none
   std::vector<size_t> given;        // the seats of the decision
+  double worth_seats = 0;           // of the desired nodes
 };
 
 struct Allocating {
@@ -94,6 +95,8 @@ void seat_jobs(Allocating& all, SeatRoom& room);
 
 // allocate_explain.cc
 std::string explain_allocation(const Allocating& all, const JobWork& work);
-int64_t desired_nodes(const Allocating& all);
+
+// allocate_nodes.cc: sets JobWork::worth_seats.
+int64_t desired_nodes(Allocating& all);
 
 }  // namespace rubato::policy

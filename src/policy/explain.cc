@@ -131,7 +131,8 @@ std::string wanted(const JobSpec& spec) {
   const std::string each = describe(spec.per_worker);
   if (spec.workers_min == spec.workers_max)
     return fmt::format("{} of {} each", count(spec.workers_min, "worker"), each);
-  return fmt::format("{} to {} workers of {} each", spec.workers_min, spec.workers_max, each);
+  const std::string steps = spec.workers_step == 1 ? "" : fmt::format(" in steps of {}", spec.workers_step);
+  return fmt::format("{} to {} workers{} of {} each", spec.workers_min, spec.workers_max, steps, each);
 }
 
 std::optional<Reasons> why_never(const State& state, const JobSpec& spec) {

@@ -74,7 +74,7 @@ class Search {
   }
 
   // The objective at x; with `gradient`, also its first and (majorised) second derivatives.
-  double look(const Vector& x, Vector* gradient, Matrix* hessian) {
+  double evaluate(const Vector& x, Vector* gradient, Matrix* hessian) {
     const PerfParams p = params_of(x);
     const size_t count = points_.size();
     double sum_grad = 0, sum_step = 0, weight = 0;
@@ -161,11 +161,11 @@ class Search {
     Vector gradient{};
     Matrix hessian{};
     double damping = 1e-2;
-    double value = look(x_, &gradient, &hessian);
+    double value = evaluate(x_, &gradient, &hessian);
     int idle = 0;
     for (int step = 0; step < kStepsMax && idle < 3 && damping < 1e12; ++step) {
       const Vector next = try_step(gradient, hessian, damping);
-      const double there = look(next, nullptr, nullptr);
+      const double there = evaluate(next, nullptr, nullptr);
       if (!(there < value)) {
         damping *= 4;
         continue;
@@ -173,9 +173,9 @@ class Search {
       idle = value - there < 1e-8 * std::max(value, 1e-6) ? idle + 1 : 0;
       x_ = next;
       damping = std::max(damping / 5, 1e-9);
-      value = look(x_, &gradient, &hessian);
+      value = evaluate(x_, &gradient, &hessian);
     }
-    look(x_, nullptr, nullptr);  // the errors there
+    evaluate(x_, nullptr, nullptr);  // the errors there
   }
 
   Vector try_step(const Vector& gradient, const Matrix& hessian, double damping) const {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/random.h"
+#include "core/source_testing.h"
 #include "policy/goodput_fit.h"
 
 namespace rubato::policy {
@@ -16,7 +17,7 @@ using nlohmann::json;
 
 // Computed by tests/data/goodput/reference.py with numpy and scipy.
 json reference_numbers() {
-  std::ifstream file(RUBATO_SOURCE "/tests/data/goodput/reference.json");
+  std::ifstream file(source_path("tests/data/goodput/reference.json"));
   return json::parse(file);
 }
 

@@ -8,6 +8,7 @@
 
 #include "policy/board.h"
 #include "policy/explain.h"
+#include "policy/keep.h"
 #include "policy/queue.h"
 
 namespace rubato::policy {
@@ -37,13 +38,20 @@ int count_workers(const std::vector<Seat>& seats) {
   return sum;
 }
 
+// Their room is not free yet: old workers fill it until they have ended.
+void drop_last(std::vector<Seat>& seats, int count) {
+  for (; count > 0; --count) {
+    if (--seats.back().workers == 0) seats.pop_back();
+  }
+}
+
 using HoldTick = std::chrono::duration<int64_t, std::ratio<10>>;
 
 // Jobs that ask for the same: what keeps one waiting keeps all of them, and is worked out once.
 struct SameDemand {
   bool operator()(const JobSpec* a, const JobSpec* b) const {
-    return std::tie(a->workers_min, a->workers_max, a->per_worker) <
-           std::tie(b->workers_min, b->workers_max, b->per_worker);
+    return std::tie(a->workers_min, a->workers_max, a->workers_step, a->per_worker) <
+           std::tie(b->workers_min, b->workers_max, b->workers_step, b->per_worker);
   }
 };
 struct Waiting {
@@ -72,10 +80,18 @@ class Placer {
     std::vector<Seat> seats;
     std::string cause;
     std::vector<NodeId> shunned;
+    bool restart = false;   // whatever its workers can do
+    bool in_place = false;  // the living go on at once; more are added when they have
+    bool broken = false;
   };
 
   void repair();
+  void replace_lost(const Job& job, const std::set<NodeId>& shunned, std::vector<Seat>& seats);
+  bool waits_to_hear(const Job& job);
   std::optional<Draft> mend(const Job& job);
+  std::optional<Draft> mend_unsettled(const Job& job);
+  std::optional<Draft> mend_kept(const Job& job);
+  void keep_living(const Job& job, Draft& draft);
   void shrink();
   void serve();
   bool serve_one(const Job& job);
@@ -133,6 +149,15 @@ const std::set<NodeId>& Placer::kept_for_starved() {
   return *kept_for_starved_;
 }
 
+// Not for ever: who tells nothing for so long cannot be kept.
+bool Placer::waits_to_hear(const Job& job) {
+  if (!awaits_reports(state_, observed_, job)) return false;
+  const WallTime deadline = later(std::max(job.since, observed_.listening_since), job.spec.checkpoint_timeout);
+  if (now_ >= deadline) return false;
+  wake_.by(deadline);
+  return true;
+}
+
 // A job whose seats are all there and that has no reason to change: nullopt.
 std::optional<Placer::Draft> Placer::mend(const Job& job) {
   Draft draft;
@@ -144,7 +169,9 @@ std::optional<Placer::Draft> Placer::mend(const Job& job) {
     } else if (job.phase != JobPhase::kRunning || !job.done.contains(seat.node)) {
       // One that was done is missed only if the round is formed anew.
       const bool drains = it != state_.nodes.end() && it->second.phase == NodePhase::kDraining;
-      lost.push_back(fmt::format("node {} {}", seat.node.value, drains ? "drains" : "was lost"));
+      std::string what = drains ? "drains" : "was lost";
+      if (drains && it->second.departs()) what += fmt::format(" ({})", it->second.reason);
+      lost.push_back(fmt::format("node {} {}", seat.node.value, what));
     }
   }
   if (!lost.empty()) {
@@ -152,16 +179,19 @@ std::optional<Placer::Draft> Placer::mend(const Job& job) {
     return draft;
   }
   if (job.phase == JobPhase::kRunning) {
-    if (!job.failure_pending) return std::nullopt;
-    const elastic::Failure* first = elastic::root_cause(job.failures);
-    draft.cause = first ? elastic::describe(*first) : "a worker failed";
+    if (!job.restarts.failure_pending) return mend_unsettled(job);
+    draft.cause = elastic::describe_cause(job.restarts.failures);
     return draft;
+  }
+  if (job.in_place) {
+    if (is_nearly_done(observed_, job)) return std::nullopt;
+    if (std::optional<Draft> kept = mend_kept(job)) return kept;
   }
   for (const Seat& seat : job.seats) {
     // Nobody was late while nobody listened.
     const WallTime deadline = later(std::max(job.since, observed_.listening_since), patience(job, seat.node));
     if (observed_.of(job.id, seat.node, job.generation)) continue;
-    if (now_ >= deadline) {
+    if (now_ >= deadline || observed_.has_declined(job.id, seat.node)) {
       draft.shunned.push_back(seat.node);
     } else {
       wake_.by(deadline);
@@ -172,38 +202,120 @@ std::optional<Placer::Draft> Placer::mend(const Job& job) {
   draft.cause = fmt::format("node {}{} not ready within {}", draft.shunned.front().value,
                             draft.shunned.size() > 1 ? fmt::format(" and {} more", draft.shunned.size() - 1) : "",
                             format_duration(patience(job, draft.shunned.front())));
+  if (observed_.has_declined(job.id, draft.shunned.front()))
+    draft.cause = fmt::format("a new worker on node {} ended before it could join", draft.shunned.front().value);
   return draft;
+}
+
+// A round that runs, with workers that have not followed its plan: it failed, or they are late.
+std::optional<Placer::Draft> Placer::mend_unsettled(const Job& job) {
+  const auto unsettled = observed_.unsettled.find(job.id);
+  if (unsettled == observed_.unsettled.end()) return std::nullopt;
+  Draft draft;
+  draft.seats = job.seats;
+  const bool nearly_done = is_nearly_done(observed_, job);
+  for (const NodeId& node : unsettled->second) {
+    const elastic::InPlaceReport* report = observed_.in_place_of(job.id, node);
+    if (!report || report->broken.empty() || report->planned != job.generation || nearly_done) continue;
+    draft.cause = fmt::format("its group failed on node {} ({})", node.value, report->broken);
+    draft.broken = true;
+    return draft;
+  }
+  if (!job.in_place) return std::nullopt;
+  const WallTime deadline = later(std::max(job.since, observed_.listening_since), job.spec.checkpoint_timeout);
+  if (now_ < deadline) {
+    wake_.by(deadline);
+    return std::nullopt;
+  }
+  draft.restart = true;
+  draft.cause = fmt::format("workers on node {} did not change in place within {}", unsettled->second.begin()->value,
+                            format_duration(job.spec.checkpoint_timeout));
+  return draft;
+}
+
+// A round that gathers around workers that live: some died since, or cannot be kept after all.
+std::optional<Placer::Draft> Placer::mend_kept(const Job& job) {
+  Draft draft;
+  draft.seats = job.seats;
+  if (!can_keep(state_, observed_, job, job.seats)) {
+    draft.restart = true;
+    draft.cause = "its workers cannot change in place any more";
+    return draft;
+  }
+  if (!job.restarts.failure_pending) return std::nullopt;
+  keep_living(job, draft);
+  if (draft.seats == job.seats) return std::nullopt;
+  draft.cause = elastic::describe_cause(job.restarts.failures);
+  return draft;
+}
+
+// The living go on at once without the dead, if they are enough.
+void Placer::keep_living(const Job& job, Draft& draft) {
+  std::vector<Seat> living = seats_of_living(observed_, job, draft.seats);
+  const int count = count_workers(living);
+  if (count < job.spec.workers_min || count % job.spec.workers_step != 0) return;
+  if (can_keep(state_, observed_, job, living)) draft.seats = std::move(living);
 }
 
 void Placer::repair() {
   std::vector<const Job*> order;
-  for (const JobId& id : state_.index.restless_jobs()) {
-    const Job& job = state_.jobs.at(id);
-    if (cluster::placed(job.phase) && !cluster::is_unheard(state_, observed_, job)) order.push_back(&job);
+  const auto add = [&](const JobId& id) {
+    const auto it = state_.jobs.find(id);
+    if (it == state_.jobs.end() || !cluster::placed(it->second.phase)) return;
+    if (!cluster::is_unheard(state_, observed_, it->second)) order.push_back(&it->second);
+  };
+  for (const JobId& id : state_.index.pending_jobs()) add(id);
+  for (const auto& [id, nodes] : observed_.unsettled) {
+    if (!state_.index.pending_jobs().contains(id)) add(id);
   }
   std::ranges::sort(order, {}, [](const Job* job) { return std::tuple(-job->spec.priority, job->submitted, job->id); });
   for (const Job* job : order) {
+    if (waits_to_hear(*job)) continue;
     std::optional<Draft> draft = mend(*job);
     if (!draft) continue;
     // What it had is its to rearrange; its old workers on nodes that it leaves still fill them.
     std::set<NodeId> shunned = shunned_now(*job);
     shunned.insert(draft->shunned.begin(), draft->shunned.end());
+    if (job->restarts.failure_pending && !draft->restart) keep_living(*job, *draft);
     const int have = count_workers(draft->seats);
     const int missing = job->spec.workers_min - have;
     if (missing > 0 && !board().take(job->spec.per_worker, missing, shunned, draft->seats)) {
       // Unready seats may still come: nothing better is to be had.
-      if (!draft->shunned.empty()) continue;
+      if (!draft->shunned.empty() && !observed_.has_declined(job->id, draft->shunned.front())) continue;
+      if (!draft->shunned.empty()) {
+        // Those who wait for it start anew with it: that tells what is wrong, or mends it.
+        draft->seats = job->seats;
+        draft->restart = true;
+        draft->shunned.clear();
+        drafts_[job->id] = std::move(*draft);
+        continue;
+      }
       Reasons reasons = why_not(state_, *job, board());
       reasons.against.insert(reasons.against.begin(), {draft->cause, ""});
       held_.push_back(JobHeld{job->id, std::move(reasons)});
       unseated_.insert(job->id);
       continue;
     }
-    // Lost workers are replaced at once where there is room: the round is formed anew in any case.
-    const int wanted = job->workers() - std::max(have, job->spec.workers_min);
-    if (wanted > 0) board().take_some(job->spec.per_worker, wanted, shunned, draft->seats);
+    const bool whole = count_workers(draft->seats) % job->spec.workers_step == 0;
+    draft->in_place = !draft->restart && whole && can_keep(state_, observed_, *job, draft->seats);
+    if (!draft->in_place) replace_lost(*job, shunned, draft->seats);
     drafts_[job->id] = std::move(*draft);
   }
+}
+
+// Lost workers are replaced at once where there is room: the round is formed anew in any case.
+void Placer::replace_lost(const Job& job, const std::set<NodeId>& shunned, std::vector<Seat>& seats) {
+  const Resources& each = job.spec.per_worker;
+  const int step = job.spec.workers_step;
+  int have = count_workers(seats);
+  if (step == 1) {
+    if (job.workers() > have) board().take_some(each, job.workers() - have, shunned, seats);
+    return;
+  }
+  const int rest = have % step;
+  if (rest > 0 && !board().take(each, step - rest, shunned, seats)) drop_last(seats, rest);
+  have = count_workers(seats);
+  while (have < job.workers() && board().take(each, step, shunned, seats)) have += step;
 }
 
 // Adaptive jobs that are to have fewer than they have.
@@ -216,9 +328,7 @@ void Placer::shrink() {
     if (job.phase != JobPhase::kRunning || !may_grow(job)) continue;
     Draft draft;
     draft.seats = job.seats;
-    for (int extra = job.workers() - most; extra > 0; --extra) {
-      if (--draft.seats.back().workers == 0) draft.seats.pop_back();
-    }
+    drop_last(draft.seats, job.workers() - most);
     draft.cause = fmt::format("shrinks from {} to {} workers", job.workers(), most);
     drafts_[id] = std::move(draft);
   }
@@ -310,6 +420,8 @@ std::vector<const Job*> Placer::donors(const Job& job) const {
     if (other.phase != JobPhase::kRunning || !other.done.empty() || drafts_.contains(id) || unseated_.contains(id))
       continue;
     if (observed_.finishing.contains(id) || cluster::is_unheard(state_, observed_, other)) continue;
+    if (observed_.unsettled.contains(id) || is_nearly_done(observed_, other)) continue;
+    if (awaits_reports(state_, observed_, other)) continue;
     if (other.spec.priority <= job.spec.priority && other.workers() > other.spec.workers_min) donors.push_back(&other);
   }
   std::ranges::sort(
@@ -351,10 +463,13 @@ bool Placer::make_room(const Job& job) {
   for (const Job* donor : donors(job)) {
     if (soon().capacity(each, shunned) >= job.spec.workers_min) break;
     Gift& gift = gifts.emplace_back(Gift{donor, donor->seats, {}});
+    const int step = donor->spec.workers_step;
     int extra = donor->workers() - donor->spec.workers_min;
-    while (extra-- > 0 && soon().capacity(each, shunned) < job.spec.workers_min) {
-      gift.given.push_back(Seat{gift.kept.back().node, gift.kept.back().agent, 1});
-      soon().give_back_last(donor->spec.per_worker, gift.kept);
+    for (; extra > 0 && soon().capacity(each, shunned) < job.spec.workers_min; extra -= step) {
+      for (int i = 0; i < step; ++i) {
+        gift.given.push_back(Seat{gift.kept.back().node, gift.kept.back().agent, 1});
+        soon().give_back_last(donor->spec.per_worker, gift.kept);
+      }
     }
   }
   // Gifts that turn out not to be needed are returned, those of the most important jobs first.
@@ -398,8 +513,9 @@ void Placer::hold(const Job& job, const Reasons& reasons, uint64_t digest) {
 
 bool Placer::may_grow(const Job& job) {
   if (drafts_.contains(job.id)) return true;
-  if (job.phase != JobPhase::kRunning || !job.done.empty() || job.failure_pending) return false;
+  if (job.phase != JobPhase::kRunning || !job.done.empty() || job.restarts.failure_pending) return false;
   if (observed_.finishing.contains(job.id) || cluster::is_unheard(state_, observed_, job)) return false;
+  if (observed_.unsettled.contains(job.id) || is_nearly_done(observed_, job) || waits_to_hear(job)) return false;
   const WallTime at = std::max(
       {later(state_.last_join, kJoinsSettle), later(job.since, kJoinsSettle), later(job.rescaled, kGrowEvery)});
   if (now_ >= at) return true;
@@ -414,7 +530,7 @@ void Placer::grow() {
     const auto draft = drafts_.find(job.id);
     return draft == drafts_.end() ? job.seats : draft->second.seats;
   };
-  // The next worker goes to the job with the fewest above its MIN.
+  // The next worker, or step of them, goes to the job with the fewest above its MIN.
   std::set<std::tuple<int, int, WallTime, JobId>> turns;
   const auto add = [&](const Job& job) {
     const int workers = count_workers(seats_of(job));
@@ -423,7 +539,9 @@ void Placer::grow() {
     if (starved_ && job.spec.priority > starved_->spec.priority) return;
     if (may_grow(job)) turns.emplace(workers - job.spec.workers_min, -job.spec.priority, job.submitted, job.id);
   };
-  for (const auto& [id, draft] : drafts_) add(state_.jobs.at(id));
+  for (const auto& [id, draft] : drafts_) {
+    if (!draft.in_place) add(state_.jobs.at(id));
+  }
   for (const JobId& id : state_.index.elastic_jobs()) {
     const Job& job = state_.jobs.at(id);
     if (!drafts_.contains(id) && !unseated_.contains(id) && cluster::placed(job.phase)) add(job);
@@ -433,8 +551,10 @@ void Placer::grow() {
     auto [extra, priority, submitted, id] = turns.extract(turns.begin()).value();
     const Job& job = state_.jobs.at(id);
     std::vector<Seat>& seats = grown.try_emplace(id, seats_of(job)).first->second;
-    if (!board().take(job.spec.per_worker, 1, shunned_now(job), seats)) continue;
-    if (++extra < job.workers_most() - job.spec.workers_min) turns.emplace(extra, priority, submitted, std::move(id));
+    const int step = job.spec.workers_step;
+    if (!board().take(job.spec.per_worker, step, shunned_now(job), seats)) continue;
+    extra += step;
+    if (extra < job.workers_most() - job.spec.workers_min) turns.emplace(extra, priority, submitted, std::move(id));
   }
   for (auto& [id, seats] : grown) {
     const Job& job = state_.jobs.at(id);
@@ -453,6 +573,8 @@ std::vector<cluster::Event> Placer::finish() {
     JobPlaced placed;
     placed.job = id;
     placed.generation = job.generation + 1;
+    placed.in_place = !draft.restart && can_keep(state_, observed_, job, draft.seats);
+    placed.broken = draft.broken;
     placed.reasons = why_so_many(state_, job, count_workers(draft.seats));
     placed.seats = std::move(draft.seats);
     placed.cause = std::move(draft.cause);

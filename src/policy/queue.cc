@@ -60,4 +60,31 @@ std::vector<const Job*> queue_order(const State& state) {
   return out;
 }
 
+QueuePlace queue_place(const State& state, const Job& job, size_t ahead_max) {
+  QueuePlace out;
+  const auto& lines = state.index.lines();
+  const auto has_one_owner = [](const auto& entry) { return entry.second.size() == 1; };
+  if (std::ranges::all_of(lines, has_one_owner)) {  // no shares to compare: the lines one after the other
+    for (const auto& [priority, owners] : lines) {
+      const cluster::Index::Line& line = owners.begin()->second;
+      const auto at = line.find({job.submitted, job.id});
+      const auto end = priority == job.spec.priority ? at : line.end();
+      for (auto it = line.begin(); it != end && out.ahead.size() < ahead_max; ++it)
+        out.ahead.push_back(&state.jobs.at(it->second));
+      out.place += priority == job.spec.priority ? static_cast<size_t>(std::distance(line.begin(), at)) : line.size();
+      if (priority == job.spec.priority) break;
+    }
+    ++out.place;
+    return out;
+  }
+  const auto take = [&](const Job& one) {
+    ++out.place;
+    if (one.id == job.id) return Served::kStop;
+    if (out.ahead.size() < ahead_max) out.ahead.push_back(&one);
+    return Served::kYes;
+  };
+  serve_in_turn(state, take);
+  return out;
+}
+
 }  // namespace rubato::policy

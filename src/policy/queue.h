@@ -19,4 +19,11 @@ void serve_in_turn(const cluster::State& state, const std::function<Served(const
 // The queue as it would empty if each job got its workers in its turn; the first is the next.
 std::vector<const cluster::Job*> queue_order(const cluster::State& state);
 
+// Where a queued job stands in that order, from 1, and the first ones before it.
+struct QueuePlace {
+  size_t place = 0;
+  std::vector<const cluster::Job*> ahead;
+};
+QueuePlace queue_place(const cluster::State& state, const cluster::Job& job, size_t ahead_max);
+
 }  // namespace rubato::policy

@@ -13,9 +13,18 @@ JobId submit(History& history, const std::string& owner, int priority, int worke
   return history.submit(spec);
 }
 
+// Each job's place must be the one that it has in the list.
 std::vector<JobId> order(const History& history) {
   std::vector<JobId> out;
-  for (const Job* job : queue_order(history.state)) out.push_back(job->id);
+  const std::vector<const Job*> queue = queue_order(history.state);
+  for (const Job* job : queue) {
+    const QueuePlace place = queue_place(history.state, *job, 2);
+    out.push_back(job->id);
+    EXPECT_EQ(place.place, out.size());
+    const auto before = std::min<std::ptrdiff_t>(2, std::ssize(out) - 1);
+    const std::vector<const Job*> ahead(queue.begin(), queue.begin() + before);
+    EXPECT_EQ(place.ahead, ahead);
+  }
   return out;
 }
 
@@ -32,6 +41,15 @@ TEST(Queue, PriorityThenTheOwnerWhoUsesLeastThenAge) {
   const JobId urgent = submit(history, "ann", 7);
   // With its first two, Bob uses as much as Ann and more: her turn comes before his third.
   EXPECT_EQ(order(history), (std::vector{urgent, bob_1, bob_2, ann_1, bob_3}));
+}
+
+TEST(Queue, OneOwnerHasOneLineAPriority) {
+  History history = nodes_of(1, 4);
+  const JobId low = submit(history, "ann", 0);
+  const JobId high_1 = submit(history, "ann", 3);
+  const JobId high_2 = submit(history, "ann", 3);
+  const JobId last = submit(history, "ann", -1);
+  EXPECT_EQ(order(history), (std::vector{high_1, high_2, low, last}));
 }
 
 TEST(Queue, TheFirstIsTheOneThatIsPlacedWhenThereIsRoom) {

@@ -154,6 +154,31 @@ TEST(Grow, DealsOutEvenlyUpToTheMaximum) {
   EXPECT_EQ(result.workers(c), 6) << "5 above the minimum each, the older one first";
 }
 
+JobSpec in_steps(int min, int max, int step) {
+  JobSpec spec = job_of(min, max);
+  spec.workers_step = step;
+  return spec;
+}
+
+TEST(Grow, InWholeSteps) {
+  History history = nodes_of(1, 11);
+  const JobId a = history.submit(in_steps(4, 12, 4));
+  const JobId b = history.submit(1, 20);
+  const Placement result = place_now(history);
+  EXPECT_EQ(result.workers(a), 8);
+  EXPECT_EQ(result.workers(b), 3);
+}
+
+TEST(Repair, OfABrokenStepTheRestIsDroppedOrFilledUp) {
+  History history = nodes_of(3, 2);
+  const JobId job = history.running(in_steps(2, 6, 2), {{"n-1", 1}, {"n-2", 2}, {"n-3", 1}});
+  history.add(NodeLost{NodeId{"n-3"}, "gone"});
+  EXPECT_EQ(place_now(history).workers(job), 4) << "n-1 has room for the other half of a step";
+  const JobId other = history.running(job_of(1, 1), {{"n-1", 1}});
+  EXPECT_EQ(place_now(history).workers(job), 2) << "there is none";
+  EXPECT_FALSE(place_now(history).placed.contains(other));
+}
+
 TEST(Grow, NotAJobThatIsAboutToEnd) {
   History history = nodes_of(2, 2);
   const JobId job = history.running(job_of(1, 4), {{"n-1", 1}, {"n-2", 1}});

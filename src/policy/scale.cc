@@ -66,20 +66,21 @@ LaunchGroups group_launches(const Draft& draft, const Outcome& outcome) {
   return groups;
 }
 
-// "min_workers", "an explicit request", "10 bundles"
-std::string launch_why(const Draft& draft, const std::vector<size_t>& nodes, const std::vector<int64_t>& bundles) {
+// "2 for min_workers, room for 10 waiting bundles"
+void explain_launch(const Draft& draft, const std::vector<size_t>& nodes, const std::vector<int64_t>& bundles,
+                    PlannedLaunch& launch) {
   int wanted = 0, requested = 0;
   int64_t waiting = 0;
   for (const size_t at : nodes) {
     if (draft.packing.nodes[at].wanted) ++(draft.requested[at] ? requested : wanted);
     waiting += bundles[at];
   }
-  std::string text;
+  std::string& text = launch.why;
   const auto add = [&](std::string part) { text += (text.empty() ? "" : ", ") + std::move(part); };
   if (wanted > 0) add(fmt::format("{} for min_workers", wanted));
   if (requested > 0) add(fmt::format("{} for an explicit request", requested));
   if (waiting > 0) add(fmt::format("room for {} waiting {}", waiting, waiting == 1 ? "bundle" : "bundles"));
-  return text;
+  launch.for_minimum = wanted == launch.count && waiting == 0;
 }
 
 class PlanWriter {
@@ -110,7 +111,7 @@ class PlanWriter {
       launch.count = static_cast<int>(nodes.size());
       launch.price_per_hour = first.price;
       launch.estimated = supply.estimated(first.type, first.offering);
-      launch.why = launch_why(draft_, nodes, bundles);
+      explain_launch(draft_, nodes, bundles, launch);
       for (size_t at = 0; at < nodes.size(); ++at)
         launch_of_[nodes[at]] = {plan_.launches.size(), static_cast<int>(at)};
       plan_.cost_per_hour += launch.count * launch.price_per_hour;
@@ -149,8 +150,8 @@ class PlanWriter {
     const Work& work = draft_.work(problem_);
     const auto left_over = [&](const Shapes& shapes, size_t shape, int64_t count, std::string gang) {
       Binding binding = binding_limit(supply, problem_.rooms, shapes.of(shape));
-      out.push_back({problem_.dimensions.resources(shapes.of(shape)), count, binding.limit, std::move(binding.text),
-                     std::move(gang)});
+      out.push_back({problem_.dimensions.resources(shapes.of(shape)), count, binding.limit, type_of(binding),
+                     std::move(binding.text), std::move(gang)});
     };
     for (size_t shape = 0; shape < draft_.request_left.size(); ++shape) {
       if (const int64_t left = draft_.request_left[shape]) left_over(problem_.requests.shapes, shape, left, "request");
@@ -159,7 +160,9 @@ class PlanWriter {
       const Gang& gang = problem_.input.gangs[failure.gang];
       const std::string name = gang.name.empty() ? fmt::format("gang {}", failure.gang + 1) : gang.name;
       for (const Bundles& one : gang.bundles) {
-        if (one.count > 0) out.push_back({one.each, one.count, failure.binding.limit, failure.binding.text, name});
+        if (one.count == 0) continue;
+        const Binding& binding = failure.binding;
+        out.push_back({one.each, one.count, binding.limit, type_of(binding), binding.text, name});
       }
     }
     for (size_t shape = 0; shape < work.counts.size(); ++shape) {
@@ -169,6 +172,10 @@ class PlanWriter {
     for (ScaleReason& reason : why_unfulfilled(problem_, draft_, out)) plan_.reasons.push_back(std::move(reason));
     write_deferred_nodes();
     for (const Binding& binding : draft_.min_failures) plan_.reasons.push_back(why_min_workers(problem_, binding));
+  }
+
+  std::string type_of(const Binding& binding) const {
+    return binding.type ? draft_.packing.supply.name(*binding.type) : std::string();
   }
 
   // What was packed into nodes that have to wait; equal bundles together.
@@ -185,7 +192,8 @@ class PlanWriter {
     }
     for (const auto& [key, count] : counts) {
       const auto& [each, limit, type, gang] = key;
-      plan_.unfulfilled.push_back({each, count, limit, deferral(limit, draft_.packing.supply.name(type)), gang});
+      const std::string& name = draft_.packing.supply.name(type);
+      plan_.unfulfilled.push_back({each, count, limit, name, deferral(limit, name), gang});
     }
   }
 
@@ -210,7 +218,7 @@ class PlanWriter {
       plan_.reasons.push_back({.kind = ScaleReason::Kind::kUnfulfilled,
                                .subject = type,
                                .text = fmt::format("{} more of {} are wanted, but {}", count, type, why),
-                               .against = {{key.second, why}}});
+                               .against = {{key.second, type, "", why}}});
     }
   }
 

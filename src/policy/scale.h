@@ -23,19 +23,10 @@
 
 #include "core/time.h"
 #include "model/ids.h"
+#include "model/market.h"
 #include "model/resources.h"
 
 namespace rubato::policy {
-
-enum class Market { kOnDemand, kSpot };
-std::string_view to_string(Market market);  // "on_demand", "spot"
-
-enum class SpotPolicy {
-  kPrefer,  // spot where it is not dearer, on demand where spot cannot be had
-  kOnly,
-  kNever,
-};
-std::string_view to_string(SpotPolicy policy);  // "prefer", "only", "never"
 
 // PACK wishes for one node, SPREAD for a node for each bundle, where that costs nothing more; STRICT_ ones insist.
 enum class GangStrategy { kPack, kSpread, kStrictPack, kStrictSpread, kAnywhere };
@@ -157,6 +148,7 @@ struct PlannedLaunch {
   int count = 0;
   double price_per_hour = 0;  // of one
   bool estimated = false;     // the price is
+  bool for_minimum = false;   // all of them are there for min_workers, and hold nothing that waits
   std::string why;            // "min_workers", "10 bundles", ...
 };
 
@@ -169,6 +161,7 @@ struct Unfulfilled {
   Resources each;
   int64_t count = 0;
   ScaleLimit limit = ScaleLimit::kNone;
+  std::string type;  // the node type whose limit it is, where it is one type's
   std::string why;   // names the limit and its value
   std::string gang;  // the name of its gang or "request"; empty: a demand
 };
@@ -178,7 +171,11 @@ struct ScaleReason {
   enum class Kind { kLaunch, kTerminate, kKeep, kUnfulfilled, kCost };
   struct Against {
     ScaleLimit limit = ScaleLimit::kNone;
-    std::string text;
+    std::string type;     // the node type that the limit is of
+    std::string subject;  // what was rejected: "large", "large spot in a"; empty: the text says it
+    std::string text;     // by what: "too small"
+
+    std::string whole() const { return subject.empty() ? text : subject + ": " + text; }
   };
   Kind kind = Kind::kLaunch;
   std::string subject;  // a node type, a node, or a bundle

@@ -58,19 +58,22 @@ ScaleReason::Against why_not_type(const ScaleProblem& problem, const Draft& draf
                                   const Load& load, double cost) {
   const Supply& supply = draft.packing.supply;
   const std::string& name = supply.name(type);
+  const auto refused = [&](ScaleLimit limit, std::string text) {
+    return ScaleReason::Against{limit, name, name, std::move(text)};
+  };
   const std::vector<double>& room = problem.rooms[type];
   for (size_t dim = 0; dim < room.size(); ++dim) {
     if (load.largest[dim] <= room[dim]) continue;
     std::vector<double> lacks(room.size(), 0);
     lacks[dim] = load.largest[dim];
-    return {ScaleLimit::kTooLarge,
-            fmt::format("{}: too small, a bundle needs {}", name, describe(problem.dimensions.resources(lacks)))};
+    return refused(ScaleLimit::kTooLarge,
+                   fmt::format("too small, a bundle needs {}", describe(problem.dimensions.resources(lacks))));
   }
   const auto price = supply.usual_price(type);
-  if (!price || !supply.price(type)) return {supply.limit(type), fmt::format("{}: {}", name, supply.limit_text(type))};
+  if (!price || !supply.price(type)) return refused(supply.limit(type), supply.limit_text(type));
   if (const int64_t lower = supply.type(type).priority, higher = supply.type(own).priority; lower < higher) {
-    return {ScaleLimit::kDearer,
-            fmt::format("{}: its priority {} is below {} of {}", name, lower, higher, supply.name(own))};
+    return refused(ScaleLimit::kDearer,
+                   fmt::format("its priority {} is below {} of {}", lower, higher, supply.name(own)));
   }
   double nodes = 1;
   for (size_t dim = 0; dim < room.size(); ++dim) {
@@ -78,10 +81,10 @@ ScaleReason::Against why_not_type(const ScaleProblem& problem, const Draft& draf
   }
   const double least = nodes * *price;
   if (least > cost + 1e-9) {
-    return {ScaleLimit::kDearer, fmt::format("{}: at least {:.0f} of them, {}/h", name, nodes, dollars(least))};
+    return refused(ScaleLimit::kDearer, fmt::format("at least {:.0f} of them, {}/h", nodes, dollars(least)));
   }
-  return {ScaleLimit::kDearer, fmt::format("{}: no cheaper; {:.0f} of them ({}/h) have the room on paper only", name,
-                                           nodes, dollars(least))};
+  return refused(ScaleLimit::kDearer,
+                 fmt::format("no cheaper; {:.0f} of them ({}/h) have the room on paper only", nodes, dollars(least)));
 }
 
 // What max_workers would have to be; worked out only where that takes no time.
@@ -154,9 +157,7 @@ ScaleReason why_launch(const ScaleProblem& problem, const Draft& draft, const Pl
                             dollars(launch.price_per_hour), launch.estimated ? " (estimated)" : "", launch.why);
   const Supply& supply = draft.packing.supply;
   const size_t own = *supply.find(launch.type);
-  for (const auto& refused : supply.refusals(own)) {
-    reason.against.push_back({refused.limit, refused.text});
-  }
+  reason.against = supply.refusals(own);
   if (load.bundles == 0) return reason;
   for (size_t type = 0; type < supply.types(); ++type) {
     if (type == own || supply.type(type).max_workers == 0) continue;
@@ -193,8 +194,8 @@ std::vector<ScaleReason> why_unfulfilled(const ScaleProblem& problem, const Draf
       if (supply.type(type).max_workers == 0) continue;
       const bool small = !fits(need, problem.rooms[type]);
       if (!small && supply.limit(type) == ScaleLimit::kNone) continue;  // it is no obstacle
-      reason.against.push_back({small ? ScaleLimit::kTooLarge : supply.limit(type),
-                                supply.name(type) + ": " + (small ? "too small" : supply.limit_text(type))});
+      reason.against.push_back({small ? ScaleLimit::kTooLarge : supply.limit(type), supply.name(type),
+                                supply.name(type), small ? "too small" : supply.limit_text(type)});
     }
     reason.changes = changes_for(problem, draft, one);
     out.push_back(std::move(reason));
@@ -208,7 +209,7 @@ ScaleReason why_min_workers(const ScaleProblem& problem, const Binding& binding)
           .subject = type,
           .text = fmt::format("{} workers of {} are wanted, but {}", least_workers(problem.input, type), type,
                               binding.text),
-          .against = {{binding.limit, binding.text}}};
+          .against = {{binding.limit, type, "", binding.text}}};
 }
 
 ScaleReason why_cost(const ScalePlan& plan) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "core/source_testing.h"
 #include "policy/scale_ray_testing.h"
 #include "policy/scale_state.h"
 #include "policy/scale_testing.h"
@@ -21,7 +22,7 @@ uint64_t seeds_or(uint64_t usual) {
 }
 
 ScaleInput read_sample(const std::string& name) {
-  std::ifstream file(std::string(RUBATO_SOURCE) + "/tests/data/autoscaler/" + name + ".json");
+  std::ifstream file(source_path("tests/data/autoscaler/" + name + ".json"));
   std::stringstream text;
   text << file.rdbuf();
   return read_scale_state(text.str(), name);
@@ -29,7 +30,7 @@ ScaleInput read_sample(const std::string& name) {
 
 // The oracle itself against answers that Ray's own code gave.
 TEST(BesideRay, TheOracleAnswersAsRayDid) {
-  std::ifstream file(std::string(RUBATO_SOURCE) + "/bench/data/ray-answers.json");
+  std::ifstream file(source_path("bench/data/ray-answers.json"));
   const nlohmann::json answers = nlohmann::json::parse(file);
   for (const std::string name : {"hetero_d100_n10_s1", "shapes20_d100_n10_s1"}) {
     SCOPED_TRACE(name);

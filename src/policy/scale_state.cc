@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -90,17 +91,18 @@ class StateFields {
     return value->get<bool>();
   }
 
-  // One of the words that to_string gives for these values.
+  // One of the names that to_string gives for these values; '_' stands for '-', as in the other names of the format.
   template <class Enum>
   Enum word(std::string_view field, Enum absent, std::initializer_list<Enum> values) {
     const std::string given = text(field);
     if (given.empty()) return absent;
-    std::vector<std::string_view> words;
+    std::vector<std::string> names;
     for (const Enum value : values) {
-      if (given == to_string(value)) return value;
-      words.push_back(to_string(value));
+      names.emplace_back(to_string(value));
+      std::ranges::replace(names.back(), '-', '_');
+      if (given == names.back() || given == to_string(value)) return value;
     }
-    throw bad(field, fmt::format("'{}' is unknown", given), "write one of: " + join(words, ", "));
+    throw bad(field, fmt::format("'{}' is unknown", given), "write one of: " + join(names, ", "));
   }
 
   Resources resources(std::string_view field, const json& value) const {
@@ -436,7 +438,7 @@ ordered_json reason_json(const ScaleReason& reason) {
   if (!reason.against.empty()) {
     ordered_json& list = out["against"] = ordered_json::array();
     for (const ScaleReason::Against& one : reason.against) {
-      list.push_back({{"limit", to_string(one.limit)}, {"text", one.text}});
+      list.push_back({{"limit", to_string(one.limit)}, {"text", one.whole()}});
     }
   }
   if (!reason.changes.empty()) out["changes"] = reason.changes;

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "core/source_testing.h"
 #include "policy/scale_bound.h"
 #include "policy/scale_testing.h"
 
@@ -173,7 +174,7 @@ class GivenInputs : public ::testing::TestWithParam<GivenInput> {};
 
 // Ray's answers on these inputs leave nothing unfulfilled either; tests/data/autoscaler/README.md has them.
 TEST_P(GivenInputs, AreServedNearTheBoundAndBelowRaysCost) {
-  const std::string path = std::string(RUBATO_SOURCE) + "/tests/data/autoscaler/" + GetParam().name + ".json";
+  const std::string path = source_path(std::string("tests/data/autoscaler/") + GetParam().name + ".json");
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
   ScaleInput input = read_scale_state(text.str(), path);

@@ -247,16 +247,18 @@ std::vector<ScaleReason::Against> Supply::refusals(size_t type) const {
   std::vector<ScaleReason::Against> out;
   for (const Option& option : types_[type].options) {
     if (option.refused == ScaleLimit::kNone) continue;
-    std::string text = fmt::format("{} {}", *types_[type].name, to_string(option.offering.market));
-    if (!option.offering.zone.empty()) text += " in " + option.offering.zone;
+    const std::string& name = *types_[type].name;
+    ScaleReason::Against one{.limit = option.refused, .type = name};
+    one.subject = fmt::format("{} {}", name, to_string(option.offering.market));
+    if (!option.offering.zone.empty()) one.subject += " in " + option.offering.zone;
     if (option.refused == ScaleLimit::kBlocked) {
-      text += ": " + option.offering.blocked;
+      one.text = option.offering.blocked;
     } else if (option.refused == ScaleLimit::kPriceCap) {
-      text += fmt::format(": ${:.4g}/h, price_cap is ${:.4g}", option.price, *input_->price_cap);
+      one.text = fmt::format("${:.4g}/h, price_cap is ${:.4g}", option.price, *input_->price_cap);
     } else {
-      text += fmt::format(": spot is '{}'", to_string(input_->spot));
+      one.text = fmt::format("spot is '{}'", to_string(input_->spot));
     }
-    out.push_back({option.refused, std::move(text)});
+    out.push_back(std::move(one));
   }
   return out;
 }

@@ -31,9 +31,9 @@ const ScaleReason* reason_for(const ScalePlan& plan, ScaleReason::Kind kind, con
   return found == plan.reasons.end() ? nullptr : &*found;
 }
 
-bool says(const std::vector<ScaleReason::Against>& against, ScaleLimit limit, const std::string& words) {
+bool says(const std::vector<ScaleReason::Against>& against, ScaleLimit limit, const std::string& message) {
   return std::any_of(against.begin(), against.end(), [&](const ScaleReason::Against& one) {
-    return one.limit == limit && one.text.find(words) != std::string::npos;
+    return one.limit == limit && one.whole().find(message) != std::string::npos;
   });
 }
 
@@ -100,6 +100,7 @@ TEST(Scale, MinWorkersComeFirst) {
   const ScalePlan plan = judged(input);
   EXPECT_EQ(plan.launches_by_type(), (Counts{{"large", 2}})) << "and the demand fits there";
   EXPECT_EQ(plan.launches.at(0).why, "2 for min_workers, room for 3 waiting bundles");
+  EXPECT_FALSE(plan.launches.at(0).for_minimum);
   input.max_workers = 1;
   const ScalePlan cut = judged(input);
   EXPECT_EQ(cut.launches_by_type(), (Counts{{"large", 1}}));
@@ -124,6 +125,7 @@ TEST(Scale, LimitsAreKeptAndNamed) {
   EXPECT_EQ(waiting(plan), 2);
   EXPECT_EQ(plan.unfulfilled[0].limit, ScaleLimit::kTypeMax);
   EXPECT_EQ(plan.unfulfilled[0].why, "max_workers of large is 1");
+  EXPECT_EQ(plan.unfulfilled[0].type, "large");
 
   input.demands = {{cpu(17), 1}};
   plan = judged(input);

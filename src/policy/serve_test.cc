@@ -109,6 +109,15 @@ TEST(Serve, AStarvedJobLosesNoRoomToGrowthThatItCanNotTakeBack) {
   EXPECT_FALSE(place_now(history).placed.contains(gang) || place_now(history).placed.contains(inelastic));
 }
 
+TEST(Serve, ElasticJobsGiveUpWholeSteps) {
+  History history = nodes_of(2, 4);
+  JobSpec spec = job_of(3, 6);
+  spec.workers_step = 3;
+  const JobId elastic = history.running(spec, {{"n-1", 4}, {"n-2", 2}});
+  history.submit(4, 4);
+  EXPECT_EQ(place_now(history).workers(elastic), 3);
+}
+
 TEST(Serve, ElasticJobsGiveUpWorkersAboveTheirMinimum) {
   History history = nodes_of(2, 4);
   const JobId elastic = history.running(job_of(2, 8), {{"n-1", 4}, {"n-2", 4}});

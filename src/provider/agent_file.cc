@@ -17,7 +17,9 @@ std::string to_text(const AgentFile& file) {
             {"address", file.address},  {"resources", to_json(file.resources)},
             {"ca", file.identity.ca},   {"certificate", file.identity.certificate},
             {"key", file.identity.key}, {"gpus", file.gpus}};
+  if (!file.denied.empty()) j["denied"] = file.denied;
   if (!file.outputs.empty()) j["outputs"] = {{"folder", file.outputs}, {"mark", file.outputs_mark}};
+  if (!file.notice.empty()) j["notice"] = to_json(file.notice);
   return j.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
@@ -39,10 +41,12 @@ AgentFile agent_file_from_text(std::string_view text) {
     file.identity.key = j.at("key").get<std::string>();
     file.identity.use_tls = !file.identity.ca.empty();
     file.gpus = j.at("gpus").get<std::vector<std::string>>();
+    if (j.contains("denied")) file.denied = j.at("denied").get<std::vector<std::string>>();
     if (j.contains("outputs")) {
       file.outputs = j.at("outputs").at("folder").get<std::string>();
       file.outputs_mark = j.at("outputs").at("mark").get<std::string>();
     }
+    if (j.contains("notice")) file.notice = notice_source_from_json(j.at("notice"));
     return file;
   } catch (const json::exception& e) {
     throw Error(ErrorCode::kFailed, fmt::format("agent.json is damaged: {}", e.what()), "",

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/ids.h"
+#include "model/notice_source.h"
 #include "model/resources.h"
 #include "world/network.h"
 
@@ -14,12 +15,14 @@ struct AgentFile {
   NodeId node;
   Endpoint head;
   std::string address;  // of the node
-  Resources resources;
+  Resources resources;              // empty: all that the machine has, less what is denied
+  std::vector<std::string> denied;
   TlsFiles identity;              // paths of the CA, and of the node's certificate and key
   std::vector<std::string> gpus;  // names for CUDA_VISIBLE_DEVICES; empty: the node has none
   // The head's folder of jobs' outputs, and what its file kOutputsMark says. An agent that finds that there writes
   // there; another one has a disk of its own. Empty: the folder is there for sure.
   std::string outputs, outputs_mark;
+  NoticeSource notice;
   bool operator==(const AgentFile& other) const;
 };
 

@@ -80,7 +80,7 @@ class CommandRunner {
 std::string quote_path(std::string_view path);
 
 // The last lines, each on a line of its own and indented, for the end of an Error's message; empty without any.
-std::string last_words(const CommandResult& result);
+std::string last_output(const CommandResult& result);
 
 // What it is, or the first line of what it runs, shortened, in backquotes.
 std::string summary(const Command& command);

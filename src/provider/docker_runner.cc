@@ -128,7 +128,7 @@ Task<void> DockerRunner::bring_up(Duration timeout, std::function<void(std::stri
   throw Error(
       ErrorCode::kFailed,
       fmt::format("the container {} cannot be started on {}: {} ended with exit code {}{}", spec_.container.name,
-                  host_.describe(), docker_of(spec_), result.exit_code, last_words(result)),
+                  host_.describe(), docker_of(spec_), result.exit_code, last_output(result)),
       host_.describe(), hint);
 }
 
@@ -144,10 +144,10 @@ Task<void> DockerRunner::remove(Duration timeout) {
 Task<CommandResult> DockerRunner::run(Command command) {
   Command outer;
   outer.what = summary(command);
-  std::vector<std::string> words = {docker_of(spec_), "exec", "-i", spec_.container.name};
+  std::vector<std::string> arguments = {docker_of(spec_), "exec", "-i", spec_.container.name};
   const std::vector<std::string> shell = shell_argv(command.login);
-  words.insert(words.end(), shell.begin(), shell.end());
-  outer.script = "exec " + shell_join(words);
+  arguments.insert(arguments.end(), shell.begin(), shell.end());
+  outer.script = "exec " + shell_join(arguments);
   outer.input = script_line(command) + command.input;
   outer.input_file = std::move(command.input_file);
   outer.out_file = std::move(command.out_file);

@@ -1,6 +1,7 @@
 // DockerRunner with a dockerd of the test's own (tests/e2e/dockerd.py); skipped where none can run.
 #include "provider/docker_runner.h"
 
+#include "core/source_testing.h"
 #include "core/text.h"
 #include "provider/local_runner.h"
 #include "provider/ssh_testing.h"
@@ -51,7 +52,7 @@ class DockerOnThisMachine : public RealWorldTest {
   }
 
   void SetUp() override {
-    SpawnSpec spec = spec_of({"python3", std::string(RUBATO_SOURCE) + "/tests/e2e/dockerd.py", folder / "docker"});
+    SpawnSpec spec = spec_of({"python3", source_path("tests/e2e/dockerd.py"), folder / "docker"});
     spec.in = InputSource::kPipe;
     spec.err.kind = OutputTarget::Kind::kInherit;
     dockerd = processes.spawn(spec);
@@ -104,9 +105,9 @@ TEST_F(DockerOnThisMachine, RunsCommandsInsideAndMovesFiles) {
   secret.env["TOKEN"] = "it's a $ecret";
   secret.input = "line\n";
   EXPECT_EQ(await(docker.run(secret)).out, "it's a $ecret\nline\n");
-  Command words;
-  words.argv = {"printf", "%s|", "a b", "$HOME", "'"};
-  EXPECT_EQ(await(docker.run(words)).out, "a b|$HOME|'|");
+  Command sentence;
+  sentence.argv = {"printf", "%s|", "a b", "$HOME", "'"};
+  EXPECT_EQ(await(docker.run(sentence)).out, "a b|$HOME|'|");
   Command login;
   login.login = true;
   login.script = "echo ${BASH_VERSION:+bash}";
@@ -188,10 +189,10 @@ TEST_F(DockerOnThisMachine, SaysWhatIsWrongAndHowToFixIt) {
   ContainerSpec pulled = some_container();
   pulled.container.pull_before_run = true;
   DockerRunner pulls = runner(pulled);
-  std::string words;
-  const auto on_line = [&words](std::string_view line) { words += std::string(line) + "\n"; };
+  std::string sentence;
+  const auto on_line = [&sentence](std::string_view line) { sentence += std::string(line) + "\n"; };
   finish_call(pulls.bring_up(60s, on_line));
-  EXPECT_TRUE(has(words, "the image cannot be pulled; the one that is there is used")) << words;
+  EXPECT_TRUE(has(sentence, "the image cannot be pulled; the one that is there is used")) << sentence;
 
   RunnerSettings nobody = docker_settings;
   nobody.env.push_back("DOCKER_HOST=unix:///nowhere.sock");
@@ -207,7 +208,7 @@ TEST_F(DockerOnThisMachine, SaysWhatIsWrongAndHowToFixIt) {
   DockerRunner nothing = runner(absent);
   const CommandResult gone = command(nothing, "true");
   EXPECT_FALSE(gone.ok());
-  EXPECT_TRUE(has(last_words(gone), "nobox")) << last_words(gone);
+  EXPECT_TRUE(has(last_output(gone), "nobox")) << last_output(gone);
 }
 
 }  // namespace

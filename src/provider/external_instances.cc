@@ -117,8 +117,8 @@ Task<Machine> ExternalInstances::create(NodeOrder order) {
   const Instant deadline = world_.clock.now() + settings_.create_timeout;
   const std::string what = "create " + order.node.value;
   Json params = create_params(order);
-  ExternalProgram::OnProgress on_progress = [on_step = order.on_step](std::string words) {
-    if (on_step) on_step("machine", std::move(words));
+  ExternalProgram::OnProgress on_progress = [on_step = order.on_step](std::string text) {
+    if (on_step) on_step("machine", std::move(text));
   };
   if (order.on_step) order.on_step("machine", "from " + program_->spec().name);
   const Json answer = co_await ask("create", std::move(params), what, settings_.create_timeout, std::move(on_progress));
@@ -190,14 +190,14 @@ Task<std::vector<NodeId>> ExternalInstances::list() {
 }
 
 void ExternalInstances::note_cleaned(const NodeId& node) {
-  if (greeting_.knows("cleaned")) tasks_.spawn(tell("cleaned", node, ""));
+  if (greeting_.knows("cleaned")) tasks_.spawn(notify("cleaned", node, ""));
 }
 
 void ExternalInstances::note_failure(const NodeId& node, const std::string& why) {
-  if (greeting_.knows("failed")) tasks_.spawn(tell("failed", node, why));
+  if (greeting_.knows("failed")) tasks_.spawn(notify("failed", node, why));
 }
 
-Task<void> ExternalInstances::tell(std::string method, NodeId node, std::string why) {
+Task<void> ExternalInstances::notify(std::string method, NodeId node, std::string why) {
   Json params{{"node", node.value}, {"why", why}};
   const std::string what = method + " " + node.value;
   try {

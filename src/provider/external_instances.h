@@ -37,7 +37,7 @@ class ExternalInstances final : public Instances {
   Task<nlohmann::json> ask(std::string method, nlohmann::json params, std::string what, Duration timeout,
                            ExternalProgram::OnProgress on_progress = {});
   Task<std::optional<ExternalMachine>> describe(NodeId node);
-  Task<void> tell(std::string method, NodeId node, std::string why);
+  Task<void> notify(std::string method, NodeId node, std::string why);
   bool is_own(const NodeId& node) const;
   std::shared_ptr<ExternalProgram> program() const;  // throws while there is no file
 

@@ -1,5 +1,6 @@
 #include "provider/external_instances.h"
 
+#include "core/source_testing.h"
 #include "provider/external_testing.h"
 
 namespace rubato::provider {
@@ -62,13 +63,13 @@ class ExternalInstancesTest : public ExternalFixture {
     return file;
   }
   std::string told(const std::string& provider) { return cluster_spec_of(file(provider)).provider_config; }
-  Words calls(ExternalInstances& instances, Words words) {
+  Words calls(ExternalInstances& instances, Words reply) {
     Words out;
-    runtime.run(drive(instances, std::move(words), out));
+    runtime.run(drive(instances, std::move(reply), out));
     return out;
   }
   void use_example(const std::string& name) {
-    std::filesystem::copy_file(std::string(RUBATO_SOURCE) + "/examples/providers/" + name, folder / name);
+    std::filesystem::copy_file(source_path("examples/providers/" + name), folder / name);
   }
 };
 
@@ -145,9 +146,9 @@ TEST_F(ExternalInstancesTest, AProgramThatRefusesItsSectionSaysWhy) {
 
 TEST_F(ExternalInstancesTest, ACommandThatIsNotThereIsSaidWithItsPath) {
   ExternalInstances instances(world, told("  command: [./nothing.py]\n"), settings(), log());
-  const std::string words = calls(instances, {"="}).front();
-  EXPECT_TRUE(has(words, "usage: list: the provider's program cannot be started: cannot run")) << words;
-  EXPECT_TRUE(has(words, folder / "nothing.py")) << words;
+  const std::string reply = calls(instances, {"="}).front();
+  EXPECT_TRUE(has(reply, "usage: list: the provider's program cannot be started: cannot run")) << reply;
+  EXPECT_TRUE(has(reply, folder / "nothing.py")) << reply;
 }
 
 Task<int> create_with_steps(ExternalInstances& instances, Words& out) {
@@ -274,7 +275,7 @@ TEST_F(ExternalInstancesTest, RefusesAnswersThatMakeNoSense) {
 class RayClassTest : public ExternalInstancesTest {
  protected:
   void SetUp() override {
-    std::filesystem::copy(std::string(RUBATO_SOURCE) + "/tests/data/ray_provider", folder / "ray_provider",
+    std::filesystem::copy(source_path("tests/data/ray_provider"), folder / "ray_provider",
                           std::filesystem::copy_options::recursive);
   }
   std::string section(const std::string& more = "", const std::string& name = "FileNodeProvider") {
@@ -351,25 +352,25 @@ TEST_F(RayClassTest, WaitsForBootAndForListsThatLagBehind) {
 }
 
 TEST_F(RayClassTest, ItsExceptionsBecomeErrorsThatWeActOn) {
-  const auto words = [&](const std::string& fails) {
+  const auto reply = [&](const std::string& fails) {
     ExternalInstances instances(world, told(section("  fails: '" + fails + "'\n")), settings(), log());
     return calls(instances, {"+n-1"}).front();
   };
-  EXPECT_EQ(words("InsufficientInstanceCapacity in us-east-1a"),
+  EXPECT_EQ(reply("InsufficientInstanceCapacity in us-east-1a"),
             "conflict: create n-1: no-capacity: RuntimeError: InsufficientInstanceCapacity in us-east-1a");
-  EXPECT_EQ(words("Quota exceeded: CPUS"), "conflict: create n-1: quota: RuntimeError: Quota exceeded: CPUS");
-  EXPECT_EQ(words("AuthFailure"), "usage: create n-1: auth: RuntimeError: AuthFailure");
-  EXPECT_EQ(words("boom"), "unavailable: create n-1: internal: RuntimeError: boom");
+  EXPECT_EQ(reply("Quota exceeded: CPUS"), "conflict: create n-1: quota: RuntimeError: Quota exceeded: CPUS");
+  EXPECT_EQ(reply("AuthFailure"), "usage: create n-1: auth: RuntimeError: AuthFailure");
+  EXPECT_EQ(reply("boom"), "unavailable: create n-1: internal: RuntimeError: boom");
   EXPECT_TRUE(has(logged, "Traceback")) << logged;
 }
 
 TEST_F(RayClassTest, AModuleOrClassThatIsNotThereIsSaidWithAFix) {
-  const auto words = [&](const std::string& module) {
+  const auto reply = [&](const std::string& module) {
     ExternalInstances instances(world, told("  module: " + module + "\n"), settings(), log());
     return calls(instances, {"="}).front();
   };
-  EXPECT_TRUE(has(words("nowhere.Provider"), "usage: list: hello: invalid: cannot import nowhere: No module named"));
-  EXPECT_TRUE(has(words("ray_provider.file_provider.Nobody"),
+  EXPECT_TRUE(has(reply("nowhere.Provider"), "usage: list: hello: invalid: cannot import nowhere: No module named"));
+  EXPECT_TRUE(has(reply("ray_provider.file_provider.Nobody"),
                   "usage: list: hello: invalid: the module ray_provider.file_provider has no Nobody"));
 }
 

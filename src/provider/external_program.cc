@@ -81,12 +81,11 @@ ExternalProgram::ExternalProgram(World& world, ExternalProgramSpec spec, Log log
       spec_(std::move(spec)),
       log_(log.with({{"provider", spec_.name}})),
       changed_(world.clock.loop()),
-      kill_(world.clock.loop(),
-            [this] {
-              if (process_) process_->signal_group(SIGKILL);
-            }),
+      listening_(world.clock.now()),
+      kill_(world.clock.loop(), [this] { kill_if_due(); }),
       tasks_(world.clock.loop()) {
   CHECK(!spec_.argv.empty());
+  tasks_.spawn(keep_listening(world.clock.loop(), listening_));
   tasks_.spawn(keep());
 }
 
@@ -131,12 +130,12 @@ Task<void> ExternalProgram::run_once() {
   const ExitStatus status = co_await process_->wait();
   kill_.disarm();
   take_words("\n");
-  std::string words = join(last_words_, "\n  ");
-  if (!words.empty()) words = "; the last it wrote:\n  " + words;
+  std::string text = join(last_output_, "\n  ");
+  if (!text.empty()) text = "; the last it wrote:\n  " + text;
   if (condemned_) {
-    over(Error(condemned_->code, condemned_->message + words, spec_.name, condemned_->hint));
+    over(Error(condemned_->code, condemned_->message + text, spec_.name, condemned_->hint));
   } else {
-    over(Error(ErrorCode::kUnavailable, fmt::format("the provider's program ended: {}{}", describe(status), words),
+    over(Error(ErrorCode::kUnavailable, fmt::format("the provider's program ended: {}{}", describe(status), text),
                spec_.name, "it must go on until its standard input ends; see docs/external-providers.md"));
   }
 }
@@ -148,8 +147,8 @@ void ExternalProgram::over(Error why) {
   state_ = State::kDown;
   greeting_.reset();
   condemned_.reset();
-  out_ = err_ = LineSplitter();
-  last_words_.clear();
+  out_ = err_ = LineBuffer();
+  last_output_.clear();
   std::erase_if(sent_, [](const auto& entry) { return entry.second.call == nullptr; });
   for (auto& [id, sent] : sent_) sent.call->lost = true;
   ++failures_;
@@ -165,11 +164,21 @@ void ExternalProgram::condemn(Error why) {
   state_ = State::kDown;
   process_->close_input();
   process_->signal_group(SIGTERM);
-  kill_.set(world_.clock.now() + kStopPatience);
+  kill_at_ = listened() + kStopPatience;
+  kill_.set(due(kill_at_));
+}
+
+void ExternalProgram::kill_if_due() {
+  if (!process_) return;
+  if (listened() < kill_at_) {
+    kill_.set(due(kill_at_));
+  } else {
+    process_->signal_group(SIGKILL);
+  }
 }
 
 Task<void> ExternalProgram::greet() {
-  const Instant deadline = world_.clock.now() + spec_.hello_timeout;
+  const Instant deadline = listened() + spec_.hello_timeout;
   Call call;
   call.hello = true;
   Place place(*this);
@@ -178,16 +187,16 @@ Task<void> ExternalProgram::greet() {
   // A program that reads nothing must not keep us from its output; what it says decides.
   Scope writing(world_.clock.loop());
   writing.spawn(try_to_write(process_, std::move(hello)));
-  while (!call.reply && world_.clock.now() < deadline) {
-    std::optional<OutputChunk> chunk = co_await process_->output().pop_until(deadline);
+  while (!call.reply && listened() < deadline) {
+    std::optional<OutputChunk> chunk = co_await process_->output().pop_until(due(deadline));
     if (!chunk && process_->output().closed()) co_return;  // it ended
-    if (!chunk) break;
+    if (!chunk) continue;
     if (chunk->is_stderr) {
       take_words(chunk->bytes);
       continue;
     }
-    out_.feed(chunk->bytes);
-    while (std::optional<std::string> line = out_.next()) take_line(std::move(*line));
+    out_.add(chunk->bytes);
+    while (std::optional<std::string> line = next_line(out_)) take_line(std::move(*line));
   }
   if (!call.reply) throw too_late("hello", spec_.hello_timeout);
   if (const auto* failure = std::get_if<ExternalFailure>(&call.reply->what)) {
@@ -210,8 +219,8 @@ Task<void> ExternalProgram::listen() {
       take_words(chunk->bytes);
       continue;
     }
-    out_.feed(chunk->bytes);
-    while (std::optional<std::string> line = out_.next()) {
+    out_.add(chunk->bytes);
+    while (std::optional<std::string> line = next_line(out_)) {
       if (!condemned_) take_line(std::move(*line));
     }
   }
@@ -237,9 +246,9 @@ void ExternalProgram::take_line(std::string line) {
     return;
   }
   Call& call = *it->second.call;
-  if (auto* words = std::get_if<std::string>(&reply.what)) {
-    log_.info("provider's program says how far it is", {{"words", *words}});
-    if (call.on_progress) call.on_progress(std::move(*words));
+  if (auto* text = std::get_if<std::string>(&reply.what)) {
+    log_.info("provider's program says how far it is", {{"words", *text}});
+    if (call.on_progress) call.on_progress(std::move(*text));
     return;
   }
   if (call.reply) {
@@ -252,13 +261,13 @@ void ExternalProgram::take_line(std::string line) {
 }
 
 void ExternalProgram::take_words(std::string_view bytes) {
-  err_.feed(bytes);
-  while (std::optional<std::string> line = err_.next()) {
+  err_.add(bytes);
+  while (std::optional<std::string> line = next_line(err_)) {
     if (trim(*line).empty()) continue;
-    const std::string words = shown(*line, 2000);
-    log_.info("provider's program says", {{"words", words}});
-    last_words_.push_back(words);
-    if (last_words_.size() > kLastWords) last_words_.pop_front();
+    const std::string text = shown(*line, 2000);
+    log_.info("provider's program says", {{"words", text}});
+    last_output_.push_back(text);
+    if (last_output_.size() > kLastWords) last_output_.pop_front();
   }
 }
 
@@ -279,7 +288,7 @@ Instant ExternalProgram::stop_what_hangs() {
   Instant next = Instant::max();
   for (const auto& [id, sent] : sent_) {
     if (sent.call != nullptr) continue;
-    if (sent.deadline <= world_.clock.now()) {
+    if (sent.deadline <= listened()) {
       condemn(Error(ErrorCode::kUnavailable, "the provider's program did not answer in time", spec_.name));
     } else {
       next = std::min(next, sent.deadline);
@@ -295,7 +304,7 @@ Task<void> ExternalProgram::wait_for_room(Instant deadline, uint64_t since, std:
     if (failures_ > since && (why_->code != ErrorCode::kUnavailable || failures_ - since >= kDeathsMax)) {
       throw Error(why_->code, fmt::format("{}: {}", what, why_->message), why_->where, why_->hint);
     }
-    if (world_.clock.now() >= deadline) {
+    if (listened() >= deadline) {
       if (state_ != State::kUp) {
         throw Error(ErrorCode::kUnavailable, fmt::format("the provider's program was not up in time for: {}", what),
                     spec_.name);
@@ -304,19 +313,19 @@ Task<void> ExternalProgram::wait_for_room(Instant deadline, uint64_t since, std:
                   "let it take more requests at a time (\"parallel\" in its answer to hello)");
     }
     const Instant look_again = std::min(deadline, stop_what_hangs());
-    co_await changed_.wait_until(look_again);
+    co_await changed_.wait_until(due(look_again));
   }
 }
 
 Task<void> ExternalProgram::exchange(Call& call, std::string line, Instant deadline) {
   Scope writing(world_.clock.loop());
   writing.spawn(try_to_write(process_, std::move(line)));
-  while (!call.reply && !call.lost && world_.clock.now() < deadline) co_await changed_.wait_until(deadline);
+  while (!call.reply && !call.lost && listened() < deadline) co_await changed_.wait_until(due(deadline));
 }
 
 Task<Json> ExternalProgram::request(std::string method, Json params, std::string what, Duration timeout,
                                     OnProgress on_progress) {
-  const Instant deadline = world_.clock.now() + timeout;
+  const Instant deadline = listened() + timeout;
   Place place(*this);
   const uint64_t since = failures_;
   const std::string node = params.is_object() ? params.value("node", "") : "";
@@ -326,7 +335,7 @@ Task<Json> ExternalProgram::request(std::string method, Json params, std::string
     Call call;
     call.on_progress = on_progress;
     const uint64_t id = place.enter(call, node, deadline);
-    std::string line = request_line(id, method, params, deadline - world_.clock.now());
+    std::string line = request_line(id, method, params, deadline - listened());
     co_await exchange(call, std::move(line), deadline);
     place.leave();
     if (!call.reply && !call.lost) {
@@ -337,17 +346,17 @@ Task<Json> ExternalProgram::request(std::string method, Json params, std::string
     if (!call.reply) continue;  // to the next process
     auto* failure = std::get_if<ExternalFailure>(&call.reply->what);
     if (!failure) co_return std::move(std::get<Json>(call.reply->what));
-    const Instant again = world_.clock.now() + failure->retry_after.value_or(pause);
+    const Instant again = listened() + failure->retry_after.value_or(pause);
     if (failure->code != ExternalCode::kThrottled || again >= deadline) throw to_error(*failure, spec_.name, what);
     log_.info("provider's program is throttled", {{"request", what}});
-    co_await Sleep(world_.clock.loop(), again);
+    co_await Sleep(world_.clock.loop(), due(again));
     pause = std::min(pause * 2, kBackoffMax);
   }
 }
 
 Task<ExternalGreeting> ExternalProgram::greeting() {
   Place place(*this);
-  const Instant deadline = world_.clock.now() + spec_.hello_timeout;
+  const Instant deadline = listened() + spec_.hello_timeout;
   const uint64_t since = failures_;
   while (state_ != State::kUp) co_await wait_for_room(deadline, since, "", "hello");
   co_return *greeting_;

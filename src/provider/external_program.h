@@ -6,6 +6,7 @@
 //     +------------------------------+----------------------------------+
 //        it ended, broke the protocol, or let a deadline pass (then it is stopped: SIGTERM, 2 s, SIGKILL)
 //
+// All deadlines are in listening time: a head that stood still has not heard what the program answered meanwhile.
 // Requests may be repeated, so one that a death interrupted is sent again to the next process. What the program writes
 // to standard error goes to the log.
 #pragma once
@@ -19,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "core/listening_clock.h"
 #include "core/log.h"
 #include "core/scope.h"
 #include "provider/external_protocol.h"
@@ -37,7 +39,7 @@ struct ExternalProgramSpec {
 
 class ExternalProgram {
  public:
-  using OnProgress = std::function<void(std::string words)>;
+  using OnProgress = std::function<void(std::string text)>;
 
   ExternalProgram(World& world, ExternalProgramSpec spec, Log log);
   ~ExternalProgram();  // ends the program
@@ -83,6 +85,9 @@ class ExternalProgram {
   void take_line(std::string line);
   void take_words(std::string_view bytes);
   void condemn(Error why);
+  void kill_if_due();
+  Instant listened() const { return listening_.at(world_.clock.now()); }
+  Instant due(Instant deadline) const { return listening_.due(deadline, world_.clock.now()); }
   void over(Error why);
   Error too_late(const std::string& what, Duration timeout) const;
 
@@ -94,8 +99,8 @@ class ExternalProgram {
   std::shared_ptr<Process> process_;  // shared with the writes to it that are under way
   std::optional<ExternalGreeting> greeting_;
   std::optional<Error> condemned_;  // why it is being stopped
-  LineSplitter out_, err_;
-  std::deque<std::string> last_words_;  // of its standard error
+  LineBuffer out_, err_;
+  std::deque<std::string> last_output_;  // of its standard error
 
   uint64_t next_id_ = 1;
   std::map<uint64_t, Sent> sent_;
@@ -106,6 +111,8 @@ class ExternalProgram {
   Instant not_before_{};
 
   Event changed_;
+  ListeningClock listening_;
+  Instant kill_at_{};  // in listening time
   Alarm kill_;
   Scope tasks_;
 };

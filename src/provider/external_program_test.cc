@@ -1,5 +1,9 @@
 #include "provider/external_program.h"
 
+#include <poll.h>
+
+#include <fstream>
+
 #include "provider/external_testing.h"
 
 namespace rubato::provider {
@@ -32,6 +36,7 @@ while True:
     method, params, id = request["method"], request["params"], request["id"]
     if method == "hello":
         if mode == "mute": time.sleep(600)
+        while mode == "waits" and not os.path.exists(sys.argv[1] + ".greet"): time.sleep(0.01)
         if mode == "rude": sys.exit("no greeting from me")
         if mode == "locked-out":
             say({"id": id, "error": {"code": "auth", "message": "no key"}}); continue
@@ -150,9 +155,9 @@ TEST_F(ExternalProgramTest, IsAskedAgainAfterItDied) {
 
 TEST_F(ExternalProgramTest, IsGivenUpForARequestThatKillsItAgainAndAgain) {
   ExternalProgram program(world, spec(), log());
-  const std::string words = request(program, "die");
-  EXPECT_TRUE(has(words, "unavailable: die it: the provider's program ended: exit code 3")) << words;
-  EXPECT_TRUE(has(words, "my last words")) << words;
+  const std::string sentence = request(program, "die");
+  EXPECT_TRUE(has(sentence, "unavailable: die it: the provider's program ended: exit code 3")) << sentence;
+  EXPECT_TRUE(has(sentence, "my last words")) << sentence;
   EXPECT_EQ(starts(), 3u);
   EXPECT_EQ(request(program, "echo"), "{}");  // others are served again
 }
@@ -160,16 +165,16 @@ TEST_F(ExternalProgramTest, IsGivenUpForARequestThatKillsItAgainAndAgain) {
 TEST_F(ExternalProgramTest, IsStoppedWhenItDoesNotAnswer) {
   ExternalProgram program(world, spec(), log());
   EXPECT_EQ(request(program, "echo"), "{}");
-  const std::string words = request(program, "hang", {}, 200ms);
-  EXPECT_EQ(words, "unavailable: the provider's program did not answer within 200ms: hang it");
+  const std::string sentence = request(program, "hang", {}, 200ms);
+  EXPECT_EQ(sentence, "unavailable: the provider's program did not answer within 200ms: hang it");
   EXPECT_EQ(request(program, "echo"), "{}");
   EXPECT_EQ(starts(), 2u);
 }
 
 TEST_F(ExternalProgramTest, MayNotWriteWordsToStandardOutput) {
   ExternalProgram program(world, spec(), log());
-  const std::string words = request(program, "garbage");
-  EXPECT_TRUE(has(words, "the provider's program wrote a line that is not JSON: Using default zone")) << words;
+  const std::string sentence = request(program, "garbage");
+  EXPECT_TRUE(has(sentence, "the provider's program wrote a line that is not JSON: Using default zone")) << sentence;
   EXPECT_EQ(request(program, "echo"), "{}");
 }
 
@@ -182,8 +187,8 @@ TEST_F(ExternalProgramTest, MayNotAnswerWhatNobodyAskedOrTwice) {
 
 TEST_F(ExternalProgramTest, IsDeadWhenItEndsInTheMiddleOfAReply) {
   ExternalProgram program(world, spec(), log());
-  const std::string words = request(program, "half");
-  EXPECT_TRUE(has(words, "the provider's program ended: exit code 0")) << words;
+  const std::string sentence = request(program, "half");
+  EXPECT_TRUE(has(sentence, "the provider's program ended: exit code 0")) << sentence;
 }
 
 TEST_F(ExternalProgramTest, MayBeThrottled) {
@@ -209,9 +214,9 @@ TEST_F(ExternalProgramTest, ThatIsNotThereIsSaidAtOnce) {
   ExternalProgramSpec missing = spec();
   missing.argv = {folder / "nothing.py"};
   ExternalProgram program(world, std::move(missing), log());
-  const std::string words = request(program, "echo");
-  EXPECT_TRUE(has(words, "usage: echo it: the provider's program cannot be started: cannot run")) << words;
-  EXPECT_TRUE(has(words, "No such file")) << words;
+  const std::string sentence = request(program, "echo");
+  EXPECT_TRUE(has(sentence, "usage: echo it: the provider's program cannot be started: cannot run")) << sentence;
+  EXPECT_TRUE(has(sentence, "No such file")) << sentence;
 }
 
 TEST_F(ExternalProgramTest, MustGreet) {
@@ -233,9 +238,31 @@ Task<int> give_up_and_go_on(ExternalProgram& program, Loop& loop, std::string& p
     const Instant soon = loop.now() + 20ms;
     co_await with_deadline(loop, soon, std::move(late));  // gives it up: its reply answers nobody
   }
-  ExternalProgram::OnProgress on_progress = [&progress](std::string words) { progress = std::move(words); };
+  ExternalProgram::OnProgress on_progress = [&progress](std::string sentence) { progress = std::move(sentence); };
   after = co_await program.request("progress", Json::object(), "progress", 60s, std::move(on_progress));
   co_return 0;
+}
+
+Task<void> stand_still(Loop& loop, Duration time, std::string then) {
+  co_await Sleep(loop, loop.now() + 100ms);
+  ::poll(nullptr, 0, static_cast<int>(to_ms(time)));  // the loop does not turn
+  std::ofstream(then).put('\n');
+}
+
+Task<int> ask_while_standing_still(ExternalProgram& program, Loop& loop, Duration time, std::string then) {
+  Scope scope(loop);
+  scope.spawn(stand_still(loop, time, std::move(then)));
+  const ExternalGreeting greeting = co_await program.greeting();
+  co_return greeting.name == "scripted" ? 0 : 1;
+}
+
+// A head that was stopped, or swapped out, for longer than the program has to greet.
+TEST_F(ExternalProgramTest, IsNotLateBecauseWeStoodStill) {
+  ExternalProgramSpec slow = spec("waits");
+  slow.hello_timeout = 5s;
+  ExternalProgram program(world, slow, log());
+  EXPECT_EQ(runtime.run(ask_while_standing_still(program, runtime, 6s, folder / "starts.greet")), 0) << logged;
+  EXPECT_EQ(starts(), 1u) << logged;
 }
 
 TEST_F(ExternalProgramTest, ForgetsARequestThatWasCancelled) {

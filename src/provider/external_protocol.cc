@@ -286,15 +286,9 @@ std::vector<ExternalMachine> parse_list(const Json& json) {
   return out;
 }
 
-std::optional<std::string> LineSplitter::next() {
-  const size_t end = buffer_.find('\n');
-  if (end == std::string::npos) {
-    if (buffer_.size() < kExternalLineMax) return std::nullopt;
-    return std::exchange(buffer_, {});
-  }
-  std::string line = buffer_.substr(0, end);
-  buffer_.erase(0, end + 1);
-  if (line.ends_with('\r')) line.pop_back();
+std::optional<std::string> next_line(LineBuffer& lines) {
+  std::optional<std::string> line = lines.next_text();
+  if (!line && lines.size() >= kExternalLineMax) line = lines.take_rest();
   return line;
 }
 

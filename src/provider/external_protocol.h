@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/line_buffer.h"
 #include "core/time.h"
 #include "model/ids.h"
 #include "provider/instances.h"
@@ -85,16 +86,8 @@ std::map<NodeId, ExternalFailure> parse_launch(const nlohmann::json& json);
 // Of `list`: {"nodes": [...]}.
 std::vector<ExternalMachine> parse_list(const nlohmann::json& json);
 
-// Lines out of chunks. What is longer than kExternalLineMax without an end is a line as it is.
-class LineSplitter {
- public:
-  void feed(std::string_view bytes) { buffer_ += bytes; }
-  std::optional<std::string> next();
-  std::string rest() { return std::move(buffer_); }
-
- private:
-  std::string buffer_;
-};
+// The next line of what a program writes. What is longer than kExternalLineMax without an end is a line as it is.
+std::optional<std::string> next_line(LineBuffer& lines);
 
 // The first `size_max` bytes of a line for people, with control characters as \x1b.
 std::string shown(std::string_view line, size_t size_max = 200);

@@ -164,17 +164,17 @@ TEST(ExternalMachines, InAListSayWhoseTheyAre) {
   }
 }
 
-TEST(LineSplitter, PutsLinesTogetherAndBoundsThem) {
-  LineSplitter lines;
-  lines.feed("one\r\ntw");
-  EXPECT_EQ(lines.next(), "one");
-  EXPECT_EQ(lines.next(), std::nullopt);
-  lines.feed("o\n\n");
-  EXPECT_EQ(lines.next(), "two");
-  EXPECT_EQ(lines.next(), "");
-  EXPECT_EQ(lines.next(), std::nullopt);
-  lines.feed(std::string(kExternalLineMax + 5, 'x'));
-  EXPECT_EQ(lines.next()->size(), kExternalLineMax + 5);
+TEST(ExternalLines, AreBounded) {
+  LineBuffer lines;
+  lines.add("one\r\ntw");
+  EXPECT_EQ(next_line(lines), "one");
+  EXPECT_EQ(next_line(lines), std::nullopt);
+  lines.add("o\n\n");
+  EXPECT_EQ(next_line(lines), "two");
+  EXPECT_EQ(next_line(lines), "");
+  EXPECT_EQ(next_line(lines), std::nullopt);
+  lines.add(std::string(kExternalLineMax + 5, 'x'));
+  EXPECT_EQ(next_line(lines)->size(), kExternalLineMax + 5);
 }
 
 }  // namespace

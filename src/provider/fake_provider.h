@@ -20,7 +20,7 @@ class FakeProvider final : public NodeProvider {
     std::map<NodeId, NodeOrder> nodes;
     std::function<void(const NodeOrder&)> started;  // start the agent
     std::function<void(const NodeId&)> stopped;     // end the agent, if it runs
-    std::function<Task<void>(NodeId)> last_words;   // LocalSettings::last_words; after `stopped`
+    std::function<Task<void>(NodeId)> last_output;   // LocalSettings::last_output; after `stopped`
     std::function<Task<void>(NodeId)> salvage;      // as NodeProvider's; after `stopped`
     std::function<void(const NodeId&)> removed;     // end it, if it runs
     Duration create_delay = 100ms;
@@ -80,10 +80,10 @@ class FakeProvider final : public NodeProvider {
       machines_.nodes.erase(node);
       co_return;
     }
-    if (machines_.last_words && machines_.nodes.contains(node)) {
+    if (machines_.last_output && machines_.nodes.contains(node)) {
       machines_.stopped(node);
       co_await Sleep(clock_.loop(), clock_.now() + 1ms);
-      Task<void> said = machines_.last_words(node);
+      Task<void> said = machines_.last_output(node);
       co_await std::move(said);
     }
     if (machines_.nodes.erase(node) > 0 && machines_.removed) machines_.removed(node);

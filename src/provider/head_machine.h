@@ -21,7 +21,7 @@ struct HeadMachine {
   nlohmann::json carry;  // for the head: its provider reads it there
   std::vector<HostAddress> hosts;
   bool machines_stay = false;
-  bool found = true;               // of end: something was there
+  bool found = true;               // of end, of find: something was there
   std::vector<std::string> notes;  // for people: what was made, what was kept and why
 };
 
@@ -42,6 +42,9 @@ struct HeadMachineMaker {
   Call make = nullptr;
   // Every machine of the cluster that the provider knows of, the head's last, and what `make` has made around them.
   Call end = nullptr;
+  // The head's machine that somebody else has made; changes nothing. `found` is false where none runs. Null: this kind
+  // of provider cannot find it from its file alone.
+  Call find = nullptr;
 };
 
 // Of a kind of provider; empty for one that cannot. The list is src/clouds/registry.cc.

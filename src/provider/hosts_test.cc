@@ -119,8 +119,8 @@ class HostsTest : public RealWorldTest {
     for (const std::string& node : nodes) scope.spawn(provider->create(order_for(node)));
     co_await scope.join();
   }
-  bool has_step(const std::string& words) {
-    return std::ranges::any_of(steps, [&](const auto& step) { return step.find(words) != std::string::npos; });
+  bool has_step(const std::string& sentence) {
+    return std::ranges::any_of(steps, [&](const auto& step) { return step.find(sentence) != std::string::npos; });
   }
 
   std::string requests, key, program;

@@ -21,6 +21,8 @@ struct Machine {
   HostAddress host;                    // where ssh goes; user empty or port 0: the cluster's
   std::string address;                 // where other nodes reach it; empty: host.host
   bool this_machine = false;           // the head's own: no ssh needed
+  std::vector<std::string> host_commands;      // on it, before those of its recipe: what its provider mounts there
+  std::vector<std::string> container_options;  // of docker run, behind those of its recipe
   std::vector<NodeRemoval> leftovers;  // of nodes that were here before and could not be stopped: they are, first
 };
 

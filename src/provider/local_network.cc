@@ -22,12 +22,12 @@ uint64_t hash_of_name(std::string_view text) {
 
 struct IpResult {
   ExitStatus status;
-  std::string words;
+  std::string printed;
 };
 
-Task<IpResult> run_ip(World& world, std::vector<std::string> words) {
+Task<IpResult> run_ip(World& world, std::vector<std::string> arguments) {
   SpawnSpec spec;
-  spec.argv = std::move(words);
+  spec.argv = std::move(arguments);
   spec.env = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"};
   spec.out.kind = spec.err.kind = OutputTarget::Kind::kPipe;
   const std::unique_ptr<Process> process = world.processes.spawn(spec);
@@ -35,7 +35,7 @@ Task<IpResult> run_ip(World& world, std::vector<std::string> words) {
   while (true) {
     const std::optional<OutputChunk> chunk = co_await process->output().pop();
     if (!chunk) break;
-    if (result.words.size() < 4096) result.words += chunk->bytes;
+    if (result.printed.size() < 4096) result.printed += chunk->bytes;
   }
   result.status = co_await process->wait();
   co_return result;
@@ -65,12 +65,12 @@ std::string LocalNetwork::address(int number) const {
   return subnet_ + std::to_string(number + 2);
 }
 
-Task<std::string> LocalNetwork::try_ip(std::vector<std::string> words) {
-  words.insert(words.begin(), "ip");
-  const std::string line = shell_join(words);
+Task<std::string> LocalNetwork::try_ip(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "ip");
+  const std::string line = shell_join(arguments);
   std::optional<IpResult> result;
   try {
-    Task<IpResult> running = run_ip(world_, std::move(words));
+    Task<IpResult> running = run_ip(world_, std::move(arguments));
     result = co_await while_listening(world_.clock.loop(), kIpMax, std::move(running));
   } catch (const Error& error) {
     throw Error(ErrorCode::kUsage, fmt::format("`isolation: netns` needs ip(8): {}", error.message), "",
@@ -78,11 +78,11 @@ Task<std::string> LocalNetwork::try_ip(std::vector<std::string> words) {
   }
   if (!result) throw Error(ErrorCode::kUnavailable, fmt::format("`{}` does not end", line));
   if (result->status.ok()) co_return std::string();
-  co_return fmt::format("`{}`: {} ({})", line, trim(result->words), describe(result->status));
+  co_return fmt::format("`{}`: {} ({})", line, trim(result->printed), describe(result->status));
 }
 
-Task<void> LocalNetwork::ip(std::vector<std::string> words) {
-  const std::string problem = co_await try_ip(std::move(words));
+Task<void> LocalNetwork::ip(std::vector<std::string> arguments) {
+  const std::string problem = co_await try_ip(std::move(arguments));
   if (!problem.empty()) {
     throw Error(ErrorCode::kUsage, "cannot make the node's network namespace: " + problem, "",
                 "it needs root; or leave out `isolation: netns`");

@@ -35,8 +35,8 @@ class LocalNetwork {
 
  private:
   std::string link_of(const NodeId& node) const;
-  Task<std::string> try_ip(std::vector<std::string> words);  // what it said; empty: it worked
-  Task<void> ip(std::vector<std::string> words);             // throws when it did not work
+  Task<std::string> try_ip(std::vector<std::string> arguments);  // what it said; empty: it worked
+  Task<void> ip(std::vector<std::string> arguments);             // throws when it did not work
 
   World& world_;
   const std::string cluster_;

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "core/while_listening.h"
 #include "world/trees.h"
 
 namespace rubato::provider {
@@ -120,6 +121,7 @@ Task<void> LocalProvider::create(NodeOrder order) {
   file.node = order.node;
   file.head = order.head;
   file.resources = order.type.resources;
+  file.notice = order.notice;
   if (file.address.empty()) {
     file.address = free_address(rest, order.isolation);
     file.gpus = free_gpus(rest, order.type.resources);
@@ -157,14 +159,19 @@ Task<void> LocalProvider::create(NodeOrder order) {
   }
 }
 
-Task<bool> LocalProvider::gone_by(std::string folder, Instant deadline) {
+Task<bool> LocalProvider::until_gone(std::string folder) {
   Duration pause = kLookFirst;
   while (daemons_.running(folder)) {
-    if (world_.clock.now() >= deadline) co_return false;
-    co_await Sleep(world_.clock.loop(), std::min(deadline, world_.clock.now() + pause));
+    co_await Sleep(world_.clock.loop(), world_.clock.now() + pause);
     pause = std::min(2 * pause, kLookMax);
   }
   co_return true;
+}
+
+Task<bool> LocalProvider::is_gone_within(std::string folder, Duration most) {
+  Task<bool> waiting = until_gone(std::move(folder));
+  const std::optional<bool> gone = co_await while_listening(world_.clock.loop(), most, std::move(waiting));
+  co_return gone.has_value();
 }
 
 bool LocalProvider::has_namespace(const NodeId& node) { return world_.files.exists(folder(node) + "/netns"); }
@@ -174,7 +181,7 @@ Task<bool> LocalProvider::kill(NodeId node) {
   const std::string home = folder(node);
   if (!harmless(node)) co_return false;
   daemons_.signal(home, SIGKILL);
-  co_return co_await gone_by(home, world_.clock.now() + kKillMax);
+  co_return co_await is_gone_within(home, kKillMax);
 }
 
 Task<void> LocalProvider::remove(NodeRemoval removal) {
@@ -182,17 +189,17 @@ Task<void> LocalProvider::remove(NodeRemoval removal) {
   const std::string home = folder(node);
   if (!harmless(node) || !world_.files.exists(home)) co_return;
   daemons_.signal(home, SIGTERM);
-  bool gone = co_await gone_by(home, world_.clock.now() + settings_.stop_grace);
+  bool gone = co_await is_gone_within(home, settings_.stop_grace);
   if (!gone) {
     daemons_.signal(home, SIGKILL);
-    gone = co_await gone_by(home, world_.clock.now() + kKillMax);
+    gone = co_await is_gone_within(home, kKillMax);
   }
   if (!gone) {
     throw Error(ErrorCode::kUnavailable, fmt::format("the agent of node {} does not die", node.value), home,
                 "a process that waits for a device or a network disk cannot be killed; see `ps`");
   }
-  if (settings_.last_words) {
-    Task<void> said = settings_.last_words(std::move(removal), home);
+  if (settings_.last_output) {
+    Task<void> said = settings_.last_output(std::move(removal), home);
     co_await std::move(said);
   }
   const bool had_namespace = has_namespace(node);

@@ -24,7 +24,7 @@ struct LocalSettings {
   // Makes a certificate with the common name "node/NODEID", files in the node's folder.
   std::function<TlsFiles(const NodeId& node, const std::string& folder)> issue;
   // Called when a node's agent is dead, before its folder is removed; does not throw. Unset: nothing is done.
-  std::function<Task<void>(NodeRemoval removal, std::string folder)> last_words;
+  std::function<Task<void>(NodeRemoval removal, std::string folder)> last_output;
   // From SIGTERM to SIGKILL for an agent; its workers' own grace fits in.
   Duration stop_grace = 45s;
 };
@@ -49,7 +49,9 @@ class LocalProvider final : public NodeProvider {
   std::vector<std::string> free_gpus(const std::vector<AgentFile>& others, const Resources& resources);
   std::optional<AgentFile> read_agent_file(const NodeId& node);
   bool has_namespace(const NodeId& node);
-  Task<bool> gone_by(std::string folder, Instant deadline);
+  Task<bool> until_gone(std::string folder);
+  // Within so much time in which this process listened: a head that stood still has given nobody a grace.
+  Task<bool> is_gone_within(std::string folder, Duration most);
 
   World& world_;
   Daemons& daemons_;

@@ -80,7 +80,7 @@ enum class What { kCreate, kRemove, kList };
 struct Call {
   What what;
   NodeOrder order;
-  std::string words = "(not ended)";
+  std::string text = "(not ended)";
   std::vector<NodeId> nodes;
 };
 
@@ -90,9 +90,9 @@ Task<int> make_call(sim::SimProgram& self, Daemons& daemons, Call& call) {
     if (call.what == What::kCreate) co_await provider.create(call.order);
     if (call.what == What::kRemove) co_await provider.remove(call.order.node);
     if (call.what == What::kList) call.nodes = co_await provider.list();
-    call.words.clear();
+    call.text.clear();
   } catch (const Error& error) {
-    call.words = fmt::format("{}: {}", to_string(error.code), error.message);
+    call.text = fmt::format("{}: {}", to_string(error.code), error.message);
   }
   co_return 0;
 }
@@ -115,7 +115,7 @@ class LocalProviderTest : public testing::Test {
 };
 
 TEST_F(LocalProviderTest, StartsAnAgentThatKnowsWhatItIs) {
-  EXPECT_EQ(run(What::kCreate, some_order("small-1")).words, "");
+  EXPECT_EQ(run(What::kCreate, some_order("small-1")).text, "");
   ASSERT_EQ(daemons.alive.size(), 1u);
   const DaemonSpec& spec = daemons.alive.at("/c/nodes/small-1").spec;
   EXPECT_EQ(spec.argv, (std::vector<std::string>{"/usr/bin/rubato", "agent", "--dir", "/c/nodes/small-1"}));
@@ -168,15 +168,33 @@ TEST_F(LocalProviderTest, GpusAreSplitAmongTheNodes) {
 
 TEST_F(LocalProviderTest, RemoveAsksThenKills) {
   run(What::kCreate, some_order("n-1"));
-  EXPECT_EQ(run(What::kRemove, some_order("n-1")).words, "");
+  EXPECT_EQ(run(What::kRemove, some_order("n-1")).text, "");
   EXPECT_EQ(daemons.sent, std::vector<int>{SIGTERM});
   daemons.deaf = true;
   run(What::kCreate, some_order("n-2"));
-  EXPECT_EQ(run(What::kRemove, some_order("n-2")).words, "");
+  EXPECT_EQ(run(What::kRemove, some_order("n-2")).text, "");
   EXPECT_EQ(daemons.sent, (std::vector<int>{SIGTERM, SIGTERM, SIGKILL}));
   EXPECT_TRUE(run(What::kList).nodes.empty());
   for (const auto& [path, file] : sim.machine(1).disk().files()) ADD_FAILURE() << path << " is left";
-  EXPECT_EQ(run(What::kRemove, some_order("n-2")).words, "");  // again: nothing to do
+  EXPECT_EQ(run(What::kRemove, some_order("n-2")).text, "");  // again: nothing to do
+}
+
+TEST_F(LocalProviderTest, AHeadThatStoodStillHasGivenNoGrace) {
+  daemons.deaf = true;
+  run(What::kCreate, some_order("n-1"));
+  Call call{What::kRemove, some_order("n-1")};
+  sim::SimProgram& head =
+      sim.machine(1).start("head", [&](sim::SimProgram& self) { return make_call(self, daemons, call); });
+  sim.simulator.run_for(1s);
+  head.stop();
+  sim.simulator.run_for(some_settings().stop_grace + 10s);
+  head.resume();
+  sim.simulator.run_for(1s);
+  EXPECT_EQ(daemons.sent, std::vector<int>{SIGTERM}) << "nobody has looked whether it ends";
+  daemons.alive.clear();
+  sim.simulator.run_for(10s);
+  EXPECT_EQ(call.text, "");
+  EXPECT_EQ(daemons.sent, std::vector<int>{SIGTERM});
 }
 
 TEST_F(LocalProviderTest, FindsWhatAnotherHeadMade) {
@@ -188,10 +206,10 @@ TEST_F(LocalProviderTest, FindsWhatAnotherHeadMade) {
 
 TEST_F(LocalProviderTest, ErrorsSayWhetherTryingAgainHelps) {
   daemons.fails = "cannot run '/usr/bin/rubato'";
-  EXPECT_EQ(run(What::kCreate, some_order("n-1")).words.rfind("unavailable", 0), 0u);
-  EXPECT_EQ(run(What::kCreate, some_order("../x")).words.rfind("usage", 0), 0u);
+  EXPECT_EQ(run(What::kCreate, some_order("n-1")).text.rfind("unavailable", 0), 0u);
+  EXPECT_EQ(run(What::kCreate, some_order("../x")).text.rfind("usage", 0), 0u);
   daemons.fails.clear();
-  EXPECT_EQ(run(What::kCreate, some_order("n-1")).words, "");  // goes on where it failed
+  EXPECT_EQ(run(What::kCreate, some_order("n-1")).text, "");  // goes on where it failed
 }
 
 // ---- the real machine ----
@@ -251,13 +269,13 @@ TEST(LocalProviderOnThisMachine, NodesWithNamespacesReachEachOtherAndLeaveNothin
 
 // ---- the fake ----
 
-Task<int> use_fake(sim::SimProgram& self, FakeProvider::Machines& machines, std::string& words) {
+Task<int> use_fake(sim::SimProgram& self, FakeProvider::Machines& machines, std::string& text) {
   FakeProvider provider(self.world().clock, machines);
   const NodeOrder order = some_order("n-1");
   try {
     co_await provider.create(order);
   } catch (const Error& error) {
-    words = error.message;
+    text = error.message;
   }
   co_await provider.create(order);
   co_await provider.create(order);
@@ -273,13 +291,13 @@ TEST(FakeProvider, FailsWhenToldAndIsOtherwiseAProvider) {
   machines.started = [&](const NodeOrder& order) { happened.push_back("+" + order.node.value); };
   machines.removed = [&](const NodeId& node) { happened.push_back("-" + node.value); };
   machines.create_errors.emplace_back(ErrorCode::kUnavailable, "no capacity");
-  std::string words;
+  std::string text;
   sim::Simulation sim(1, 1);
   sim::SimProgram& program =
-      sim.machine(1).start("head", [&](sim::SimProgram& self) { return use_fake(self, machines, words); });
+      sim.machine(1).start("head", [&](sim::SimProgram& self) { return use_fake(self, machines, text); });
   sim.simulator.run_for(2s);
   EXPECT_EQ(program.exit_code(), 1);
-  EXPECT_EQ(words, "no capacity");
+  EXPECT_EQ(text, "no capacity");
   EXPECT_EQ(happened, (std::vector<std::string>{"+n-1", "-n-1"}));
   EXPECT_TRUE(machines.nodes.empty());
 }

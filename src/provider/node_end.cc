@@ -33,7 +33,7 @@ Task<void> salvage_node(CommandRunner& host, NodeEnd end) {
   if (result.ok() || (end.container && result.exit_code == kNoContainer)) co_return;
   throw Error(ErrorCode::kFailed,
               fmt::format("what the workers of node {} on {} have left could not be brought{}", end.node.value,
-                          host.describe(), last_words(result)),
+                          host.describe(), last_output(result)),
               host.describe());
 }
 
@@ -55,7 +55,7 @@ Task<void> stop_node(CommandRunner& host, NodeEnd end) {
   const CommandResult result = co_await host.run(std::move(command));
   if (!result.ok()) {
     throw Error(ErrorCode::kFailed,
-                fmt::format("node {} on {} cannot be ended{}", end.node.value, host.describe(), last_words(result)),
+                fmt::format("node {} on {} cannot be ended{}", end.node.value, host.describe(), last_output(result)),
                 host.describe());
   }
 }

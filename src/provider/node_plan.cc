@@ -36,19 +36,26 @@ NodeSetupSpec plan_node(const NodeOrder& order, const Machine& machine, const st
   }
   spec.sync.exclude = recipe.exclude;
   spec.sync.ignore_files = recipe.ignore_files;
-  spec.host_commands = recipe.commands.host;
+  spec.host_commands = machine.host_commands;
+  spec.host_commands.insert(spec.host_commands.end(), recipe.commands.host.begin(), recipe.commands.host.end());
   spec.setup_commands = recipe.commands.setup;
   spec.login_shells = recipe.commands.login_shells;
   spec.before_agent = recipe.commands.start.before;
   spec.after_agent = recipe.commands.start.after;
   spec.container = recipe.container;
+  if (spec.container) {
+    std::vector<std::string>& options = spec.container->container.run_options;
+    options.insert(options.end(), machine.container_options.begin(), machine.container_options.end());
+  }
   spec.runtime_hash = order.runtime;
   spec.restart = order.restart;
   spec.keep_running = order.keep_running;
   spec.agent.node = order.node;
   spec.agent.head = order.head;
+  spec.agent.notice = order.notice;
   spec.agent.address = machine.address.empty() ? machine.host.host : machine.address;
   spec.agent.resources = order.type.resources;
+  spec.agent.denied = order.type.denied;
   const int64_t gpus = (order.type.resources.of(kGpu) + kMilli - 1) / kMilli;
   for (int64_t i = 0; i < gpus; ++i) spec.agent.gpus.push_back(std::to_string(i));
   spec.log_file = fmt::format("{}/nodes/{}.log", cluster_folder, order.node.value);

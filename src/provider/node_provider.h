@@ -25,6 +25,7 @@ struct NodeOrder {
   std::string launch_hash;  // what its machine is made from
   Offering offering;        // zone and market, where there is a choice
   NodeRecipe recipe;        // how it is reached and set up
+  NoticeSource notice;      // where its agent hears that its machine goes away
   // What it was made by before, where that was something else: what is left of it is ended first.
   std::vector<NodeRecipe> before;
   bool restart = false;       // start its agent anew though it runs

@@ -50,14 +50,20 @@ std::string write_file_words(const std::string& name, const std::string& text) {
 // "$rb_keep": a program, or nothing. One that has just been sent has no link yet. bin/rubato is for people who type:
 // it holds a program only as long as the machine is used.
 constexpr std::string_view kTidy = R"sh(
+rb_runs() { for rb_l in /proc/[0-9]*/exe; do [ "$rb_l" -ef "$rb_f" ] && return 0; done; return 1; }
+rb_wait=0; [ -n "$rb_keep" ] || rb_wait=30  # 3 s, in a purge: what was just ended may need a moment to be gone
 for rb_f in "$HOME"/.rubato/bin/rubato-* "$HOME"/.rubato/bin/.draft-*; do
   [ -f "$rb_f" ] || continue
   if [ -n "$rb_keep" ]; then
     [ "$rb_f" -ef "$rb_keep" ] && continue
     [ -n "$(find "$rb_f" -mmin +60 2>/dev/null)" ] || continue
   fi
-  for rb_l in "${rb_keep:+$HOME/.rubato/bin/rubato}" "$HOME"/.rubato/clusters/*/nodes/*/program /proc/[0-9]*/exe; do
+  for rb_l in "${rb_keep:+$HOME/.rubato/bin/rubato}" "$HOME"/.rubato/clusters/*/nodes/*/program; do
     [ "$rb_l" -ef "$rb_f" ] && continue 2
+  done
+  while rb_runs; do
+    [ "$rb_wait" -gt 0 ] || continue 2
+    rb_wait=$((rb_wait - 1)); sleep 0.1
   done
   rm -f "$rb_f"
 done
@@ -108,7 +114,7 @@ std::string end_agent_words(const std::string& folder, Duration grace) {
 
 std::string lingering_script() { return std::string(kLingering); }
 
-std::string look_script(const std::string& folder) {
+std::string probe_script(const std::string& folder) {
   return fmt::format("rb_dir={}\nif read -r r 2>/dev/null <\"$rb_dir/runtime\"; then echo \"rubato-runtime $r\"; fi\n",
                      quote_path(folder));
 }
@@ -146,8 +152,8 @@ std::string agent_script(const std::string& folder, const std::string& program, 
   script += write_file_words("agent.json", agent_json);
   script += "umask \"$rb_umask\"\n";  // the workers' files are the person's business
   for (const std::string& command : spec.before_agent) {
-    const std::string words = shell_quote(fmt::format("`{}` failed, and the agent was not started", command));
-    script += fmt::format("eval {} || {{ echo {} >&2; exit 1; }}\n", shell_quote(command), words);
+    const std::string message = shell_quote(fmt::format("`{}` failed, and the agent was not started", command));
+    script += fmt::format("eval {} || {{ echo {} >&2; exit 1; }}\n", shell_quote(command), message);
   }
   return script + lingering_script() + std::string(kStartAgent) + std::string(kTidy);
 }

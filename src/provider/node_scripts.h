@@ -12,7 +12,7 @@ namespace rubato::provider {
 std::string lingering_script();
 
 // Prints "rubato-runtime HASH" when a hash is recorded.
-std::string look_script(const std::string& folder);
+std::string probe_script(const std::string& folder);
 
 // Around a person's command: what an earlier attempt left running is ended first, so that two never run at once.
 std::string command_script(const std::string& folder, const std::string& command);

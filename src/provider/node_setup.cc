@@ -16,8 +16,9 @@ namespace {
 
 constexpr size_t kSetupLogMax = size_t{32} << 20;  // of one call
 constexpr Duration kSetupLookMax = 30s;
-constexpr Duration kProbePause = 1s;  // doubles up to the next
+constexpr Duration kProbePause = 300ms;  // of the first minute, in which machines boot; then doubles up to the next
 constexpr Duration kProbePauseMax = 8s;
+constexpr Duration kBootUsual = 60s;
 
 // Lines of a node's set-up in a file, bounded.
 class SetupLog {
@@ -33,8 +34,8 @@ class SetupLog {
     written_ += text.size() + 1;
     append(written_ > kSetupLogMax ? std::string("(more was written, and is left out)\n") : std::string(text) + "\n");
   }
-  void title(SetupStep step, std::string_view words) {
-    line(fmt::format("== {} {}: {}", format_time(world_.clock.wall()), to_string(step), words));
+  void title(SetupStep step, std::string_view sentence) {
+    line(fmt::format("== {} {}: {}", format_time(world_.clock.wall()), to_string(step), sentence));
   }
 
  private:
@@ -94,7 +95,7 @@ class NodeSetup {
  private:
   using Step = Task<void> (NodeSetup::*)();
 
-  void tell(SetupStep step, const std::string& detail) {
+  void report(SetupStep step, const std::string& detail) {
     log_.title(step, detail);
     if (on_step_) on_step_(step, detail);
   }
@@ -124,7 +125,7 @@ class NodeSetup {
       if (!failed) co_return;
       log_.title(step, "failed: " + failed->message);
       if (attempt >= spec_.limits.attempts || failed->code == ErrorCode::kUsage) throw in_step(step, *failed);
-      tell(step, fmt::format("attempt {} of {} in {}: {}", attempt + 1, spec_.limits.attempts, format_duration(pause),
+      report(step, fmt::format("attempt {} of {} in {}: {}", attempt + 1, spec_.limits.attempts, format_duration(pause),
                              failed->message.substr(0, failed->message.find('\n'))));
       co_await Sleep(world_.clock.loop(), world_.clock.now() + pause);
       pause = std::min(2 * pause, spec_.limits.again_max);
@@ -133,9 +134,9 @@ class NodeSetup {
 
   // A host that boots refuses connections, then logins, for a while; who was told wrong is told at once.
   Task<void> reachable() {
-    const Instant deadline = world_.clock.now() + spec_.limits.reachable;
+    const Instant begun = world_.clock.now(), deadline = begun + spec_.limits.reachable;
     Duration pause = kProbePause;
-    tell(SetupStep::kReachable, "connecting to " + host_.describe());
+    report(SetupStep::kReachable, "connecting to " + host_.describe());
     while (true) {
       std::optional<Error> failed;
       Command probe;
@@ -150,9 +151,9 @@ class NodeSetup {
       if (!failed) co_return;
       const bool hopeless = failed->code == ErrorCode::kUsage && !spec_.fresh_machine;
       if (hopeless || world_.clock.now() + pause >= deadline) throw in_step(SetupStep::kReachable, *failed);
-      tell(SetupStep::kReachable, failed->message);
+      report(SetupStep::kReachable, failed->message);
       co_await Sleep(world_.clock.loop(), world_.clock.now() + pause);
-      pause = std::min(2 * pause, kProbePauseMax);
+      if (world_.clock.now() - begun >= kBootUsual) pause = std::min(2 * pause, kProbePauseMax);
     }
   }
 
@@ -164,7 +165,7 @@ class NodeSetup {
     }
     Command look;
     look.what = "looking at what was set up before";
-    look.script = look_script(folder_);
+    look.script = probe_script(folder_);
     look.timeout = kSetupLookMax;
     const CommandResult result = co_await inside().run(std::move(look));
     const std::string wanted = "rubato-runtime " + spec_.runtime_hash;
@@ -174,7 +175,7 @@ class NodeSetup {
 
   Task<void> files() {
     for (const NodeMount& mount : spec_.mounts) {
-      tell(SetupStep::kFiles,
+      report(SetupStep::kFiles,
            fmt::format("{} ({} of {})", mount.remote, &mount - spec_.mounts.data() + 1, spec_.mounts.size()));
       SyncOptions options = spec_.sync;
       options.timeout = spec_.limits.files;
@@ -187,10 +188,10 @@ class NodeSetup {
     for (size_t i = 0; i < commands.size(); ++i) {
       Command named;
       named.script = commands[i];
-      const std::string words = summary(named);
-      tell(step, fmt::format("{} ({} of {})", words, i + 1, commands.size()));
+      const std::string sentence = summary(named);
+      report(step, fmt::format("{} ({} of {})", sentence, i + 1, commands.size()));
       Command command;
-      command.what = words;
+      command.what = sentence;
       command.script = command_script(folder_, commands[i]);
       command.env = spec_.env;
       command.login = spec_.login_shells;
@@ -199,8 +200,8 @@ class NodeSetup {
       const CommandResult result = co_await where.run(std::move(command));
       if (result.ok()) continue;
       throw Error(ErrorCode::kFailed,
-                  fmt::format("{} on {} ended with exit code {}{}", words, where.describe(), result.exit_code,
-                              last_words(result)),
+                  fmt::format("{} on {} ended with exit code {}{}", sentence, where.describe(), result.exit_code,
+                              last_output(result)),
                   where.describe(), "correct the command in the cluster file, then: rubato up");
     }
   }
@@ -208,7 +209,7 @@ class NodeSetup {
   Task<void> initialization() {
     co_await commands(host_, SetupStep::kInitialization, spec_.host_commands);
     if (!container_) co_return;
-    tell(SetupStep::kInitialization, "container " + spec_.container->container.name);
+    report(SetupStep::kInitialization, "container " + spec_.container->container.name);
     co_await container_->bring_up(spec_.limits.command, into_log());
   }
 
@@ -217,7 +218,7 @@ class NodeSetup {
   Task<void> agent() {
     std::string program = spec_.program;
     if (program.empty() || container_) {
-      tell(SetupStep::kAgent, "looking for rubato");
+      report(SetupStep::kAgent, "looking for rubato");
       const RemoteBinary::Put put = co_await binary_.put(inside(), spec_.limits.binary);
       program = put.path;
     }
@@ -226,7 +227,7 @@ class NodeSetup {
     file.identity.ca = "ca.pem";
     file.identity.certificate = "node.pem";
     file.identity.key = "node.key";
-    tell(SetupStep::kAgent, "starting the agent");
+    report(SetupStep::kAgent, "starting the agent");
     Command start;
     start.what = "starting the agent";
     start.script = agent_script(folder_, program, unit_name(spec_), spec_, to_text(file));
@@ -237,7 +238,7 @@ class NodeSetup {
     const CommandResult result = co_await inside().run(std::move(start));
     if (!result.ok()) {
       throw Error(ErrorCode::kFailed,
-                  fmt::format("the agent does not start on {}{}", inside().describe(), last_words(result)),
+                  fmt::format("the agent does not start on {}{}", inside().describe(), last_output(result)),
                   inside().describe());
     }
     const std::vector<std::string_view> lines = split(result.out, '\n');

@@ -45,18 +45,18 @@ struct Found {
 
 Found read_found(const CommandResult& result, const std::string& machine_name) {
   for (const std::string_view line : split(result.out, '\n')) {
-    const std::vector<std::string_view> words = split(line, ' ');
-    if (words.size() < 5 || words[0] != "rubato-binary") continue;
+    const std::vector<std::string_view> arguments = split(line, ' ');
+    if (arguments.size() < 5 || arguments[0] != "rubato-binary") continue;
     Found found;
-    found.machine = words[1];
-    found.hash = words[2];
-    found.form = words[3];
-    const size_t size = words[0].size() + words[1].size() + words[2].size() + words[3].size() + 4;
+    found.machine = arguments[1];
+    found.hash = arguments[2];
+    found.form = arguments[3];
+    const size_t size = arguments[0].size() + arguments[1].size() + arguments[2].size() + arguments[3].size() + 4;
     found.path = line.substr(size);
     return found;
   }
   throw Error(ErrorCode::kFailed,
-              fmt::format("the shell of {} did not do as it was told{}", machine_name, last_words(result)),
+              fmt::format("the shell of {} did not do as it was told{}", machine_name, last_output(result)),
               machine_name, "its login shell must run `sh -c`; look at it with: ssh " + machine_name);
 }
 
@@ -134,7 +134,7 @@ Task<void> RemoteBinary::make_file(Form form, std::string path) {
         co_await while_listening(world_.clock.loop(), kPackMax, std::move(running));
     if (!result || !result->command.ok()) {
       world_.files.remove_tree(draft);
-      throw Error(ErrorCode::kFailed, "gzip cannot pack this program" + (result ? last_words(result->command) : ""));
+      throw Error(ErrorCode::kFailed, "gzip cannot pack this program" + (result ? last_output(result->command) : ""));
     }
   }
   world_.files.move(draft, path);
@@ -178,8 +178,9 @@ Task<RemoteBinary::Put> RemoteBinary::put(CommandRunner& runner, Duration timeou
   send.timeout = timeout;
   const CommandResult sent = co_await runner.run(std::move(send));
   if (!sent.ok()) {
-    throw Error(ErrorCode::kFailed, fmt::format("rubato cannot be copied to {}{}", runner.describe(), last_words(sent)),
-                runner.describe(), "look at the space there: df -h ~");
+    throw Error(ErrorCode::kFailed,
+                fmt::format("rubato cannot be copied to {}{}", runner.describe(), last_output(sent)), runner.describe(),
+                "look at the space there: df -h ~");
   }
   put.sent = true;
   co_return put;

@@ -57,26 +57,15 @@ void LineTail::line(std::string_view text) {
 }
 
 void LineTail::feed(bool is_stderr, std::string_view bytes) {
-  std::string& partial = partial_[is_stderr ? 1 : 0];
-  while (true) {
-    const size_t end = bytes.find('\n');
-    if (end == std::string_view::npos) break;
-    partial += bytes.substr(0, end);
-    line(partial);
-    partial.clear();
-    bytes.remove_prefix(end + 1);
-  }
-  partial += bytes;
-  if (partial.size() > (size_t{64} << 10)) {  // a progress bar without line ends
-    line(partial);
-    partial.clear();
-  }
+  LineBuffer& lines = lines_[is_stderr ? 1 : 0];
+  lines.add(bytes);
+  while (const auto whole = lines.next_text()) line(*whole);
+  if (lines.size() > (size_t{64} << 10)) line(lines.take_rest());  // a progress bar without line ends
 }
 
 void LineTail::finish() {
-  for (std::string& partial : partial_) {
-    if (!partial.empty()) line(partial);
-    partial.clear();
+  for (LineBuffer& lines : lines_) {
+    if (lines.size() > 0) line(lines.take_rest());
   }
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/line_buffer.h"
 #include "provider/command_runner.h"
 #include "world/world.h"
 
@@ -44,7 +45,7 @@ class LineTail {
   void line(std::string_view text);
 
   std::function<void(std::string_view)> on_line_;
-  std::string partial_[2];
+  LineBuffer lines_[2];
   std::vector<std::string> last_;
 };
 

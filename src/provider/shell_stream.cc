@@ -55,7 +55,7 @@ std::vector<std::string> shell_argv(bool login) {
   return {"sh", "-c", std::string(kLoginOuter), "exec <&3 3<&-; " + loader()};
 }
 
-std::string shell_words(bool login) { return "exec " + shell_join(shell_argv(login)); }
+std::string shell_command(bool login) { return "exec " + shell_join(shell_argv(login)); }
 
 std::string script_line(const Command& command) {
   std::string script;
@@ -84,10 +84,10 @@ std::string quote_path(std::string_view path) {
   return shell_quote(path);
 }
 
-std::string last_words(const CommandResult& result) {
-  std::string words;
-  for (const std::string& line : result.last_lines) words += "\n    " + line;
-  return words;
+std::string last_output(const CommandResult& result) {
+  std::string message;
+  for (const std::string& line : result.last_lines) message += "\n    " + line;
+  return message;
 }
 
 std::string summary(const Command& command) {

@@ -11,7 +11,7 @@
 namespace rubato::provider {
 
 // The words that start the shell, for a login shell on the other side (sh, bash, zsh, fish, csh).
-std::string shell_words(bool login);
+std::string shell_command(bool login);
 // The same as arguments, without a shell around them.
 std::vector<std::string> shell_argv(bool login);
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "core/text.h"
+#include "provider/pod_address.h"
 #include "provider/ssh_target.h"
 
 namespace rubato::provider {
@@ -9,7 +10,7 @@ namespace rubato::provider {
 namespace {
 
 struct Meaning {
-  std::string_view words;  // in lower case; found in what ssh wrote
+  std::string_view sentence;  // in lower case; found in what ssh wrote
   ErrorCode code;
   std::string_view message;
   std::string (*fix)(const SshTarget& target);
@@ -109,9 +110,9 @@ constexpr Meaning kMeanings[] = {
 };
 
 // The line that holds the words, as ssh wrote it.
-std::string line_with(std::string_view text, std::string_view words) {
+std::string line_with(std::string_view text, std::string_view sentence) {
   for (const std::string_view line : split(text, '\n')) {
-    if (to_lower(line).find(words) == std::string::npos) continue;
+    if (to_lower(line).find(sentence) == std::string::npos) continue;
     const std::string_view said = trim(line);
     return std::string(strip_prefix(said, "ssh: ").value_or(said));
   }
@@ -120,16 +121,17 @@ std::string line_with(std::string_view text, std::string_view words) {
 
 }  // namespace
 
-Error explain_ssh(const SshTarget& target, std::string_view words) {
-  const std::string lower = to_lower(words);
+Error explain_ssh(const SshTarget& target, std::string_view sentence) {
+  if (is_pod(target.host)) return explain_pod(target, sentence);
+  const std::string lower = to_lower(sentence);
   for (const Meaning& meaning : kMeanings) {
-    if (lower.find(meaning.words) == std::string::npos) continue;
+    if (lower.find(meaning.sentence) == std::string::npos) continue;
     std::string message = fmt::format(fmt::runtime(meaning.message), to_string(target));
-    const std::string said = line_with(words, meaning.words);
+    const std::string said = line_with(sentence, meaning.sentence);
     if (!said.empty()) message += fmt::format(" (ssh: {})", said);
     return Error(meaning.code, message, where_of(target), meaning.fix(target));
   }
-  const std::string said(trim(words));
+  const std::string said(trim(sentence));
   if (said.empty()) {
     return Error(kAgain, fmt::format("the connection to {} was lost", to_string(target)), where_of(target),
                  fix_lost(target));

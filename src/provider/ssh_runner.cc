@@ -6,6 +6,7 @@
 #include "core/scope.h"
 #include "core/text.h"
 #include "core/while_listening.h"
+#include "provider/pod_address.h"
 #include "provider/shell_stream.h"
 #include "provider/sync.h"
 
@@ -25,19 +26,28 @@ std::string last_of(std::string_view text, size_t lines) {
   return std::string(at == std::string_view::npos ? text : text.substr(at + 1));
 }
 
+// Into a pod everything goes as a tar stream.
+SyncRoute route_to(const SshTarget& target, Duration connect_timeout) {
+  SyncRoute route;
+  if (is_pod(target.host)) return route;
+  route.rsync_shell = ssh_command_for_rsync(target, connect_timeout);
+  route.rsync_host = target.host;
+  return route;
+}
+
 }  // namespace
 
 SshRunner::SshRunner(World& world, RunnerSettings settings, SshTarget target)
     : world_(world), settings_(std::move(settings)), target_(std::move(target)) {}
 
 Task<CommandResult> SshRunner::run(Command command) {
-  if (target_.key_file.starts_with('/') && !world_.files.exists(target_.key_file)) {
+  if (!is_pod(target_.host) && target_.key_file.starts_with('/') && !world_.files.exists(target_.key_file)) {
     throw Error(ErrorCode::kUsage, fmt::format("the key for {} is not there", describe()), target_.key_file,
                 "check auth.ssh_private_key in the cluster file");
   }
   SshOptions options;
   options.connect_timeout = std::min(connect_timeout_, command.timeout);
-  options.command = shell_words(command.login);
+  options.command = shell_command(command.login);
   HereSpec spec;
   spec.argv = ssh_argv(target_, options);
   spec.input = script_line(command) + command.input;
@@ -57,16 +67,12 @@ Task<CommandResult> SshRunner::run(Command command) {
 }
 
 Task<void> SshRunner::upload(std::string local, std::string remote, SyncOptions options) {
-  SyncRoute route;
-  route.rsync_shell = ssh_words_for_rsync(target_, connect_timeout_);
-  route.rsync_host = target_.host;
+  SyncRoute route = route_to(target_, connect_timeout_);
   co_await sync_up(world_, settings_, *this, std::move(route), std::move(local), std::move(remote), std::move(options));
 }
 
 Task<void> SshRunner::download(std::string remote, std::string local, SyncOptions options) {
-  SyncRoute route;
-  route.rsync_shell = ssh_words_for_rsync(target_, connect_timeout_);
-  route.rsync_host = target_.host;
+  SyncRoute route = route_to(target_, connect_timeout_);
   co_await sync_down(world_, settings_, *this, std::move(route), std::move(remote), std::move(local),
                      std::move(options));
 }

@@ -6,6 +6,7 @@
 
 #include "core/sha256.h"
 #include "core/text.h"
+#include "provider/pod_address.h"
 
 namespace rubato::provider {
 
@@ -40,26 +41,26 @@ void check_word(std::string_view what, std::string_view word) {
 
 // As ssh's -J does, but with the cluster's known hosts and key for the host in between, and without questions.
 std::string jump_command(const SshTarget& target) {
-  std::vector<std::string> words = {"ssh"};
-  add_option(words, "BatchMode=yes");
-  add_option(words, "StrictHostKeyChecking=accept-new");
-  if (!target.known_hosts.empty()) add_option(words, "UserKnownHostsFile=" + file_value(target.known_hosts));
-  if (!target.key_file.empty()) add_option(words, "IdentityFile=" + file_value(target.key_file));
+  std::vector<std::string> quoted = {"ssh"};
+  add_option(quoted, "BatchMode=yes");
+  add_option(quoted, "StrictHostKeyChecking=accept-new");
+  if (!target.known_hosts.empty()) add_option(quoted, "UserKnownHostsFile=" + file_value(target.known_hosts));
+  if (!target.key_file.empty()) add_option(quoted, "IdentityFile=" + file_value(target.key_file));
   std::string last = target.proxy_jump;
   const size_t comma = last.rfind(',');
   if (comma != std::string::npos) {
-    words.insert(words.end(), {"-J", last.substr(0, comma)});
+    quoted.insert(quoted.end(), {"-J", last.substr(0, comma)});
     last.erase(0, comma + 1);
   }
   const std::optional<HostAddress> host = parse_host_address(last);
   if (!host) throw Error(ErrorCode::kUsage, fmt::format("'{}' is no host to jump over", last));
-  if (!host->user.empty()) words.insert(words.end(), {"-l", host->user});
-  if (host->port != 0) words.insert(words.end(), {"-p", std::to_string(host->port)});
+  if (!host->user.empty()) quoted.insert(quoted.end(), {"-l", host->user});
+  if (host->port != 0) quoted.insert(quoted.end(), {"-p", std::to_string(host->port)});
   check_word("host", host->host);
   check_word("user", host->user);
   // The value is expanded once more by the ssh that starts it, but for the part that it is to expand.
   std::string command;
-  for (const char c : shell_join(words)) {
+  for (const char c : shell_join(quoted)) {
     if (c == '%') command += '%';
     command += c;
   }
@@ -116,6 +117,7 @@ SshTarget ssh_target(const HostAddress& host, const AuthConfig& auth) {
 }
 
 std::vector<std::string> ssh_argv(const SshTarget& target, const SshOptions& options) {
+  if (is_pod(target.host)) return pod_argv(target, options);
   std::vector<std::string> argv = words_before_host(target, options.connect_timeout, options.batch);
   add_control(argv, target, options.control_persist);
   if (!options.forwards.empty()) {
@@ -146,27 +148,28 @@ std::vector<std::string> ssh_control_argv(const SshTarget& target, const std::st
 }
 
 // rsync takes quotes, but no backslashes, and quotes inside of them are doubled.
-std::string ssh_words_for_rsync(const SshTarget& target, Duration connect_timeout) {
+std::string ssh_command_for_rsync(const SshTarget& target, Duration connect_timeout) {
   std::vector<std::string> argv = words_before_host(target, connect_timeout, true);
   add_control(argv, target, SshOptions{}.control_persist);
-  std::string words;
+  std::string quoted;
   for (const std::string& word : argv) {
-    if (!words.empty()) words += ' ';
+    if (!quoted.empty()) quoted += ' ';
     if (word.find_first_of(" \t'\"") == std::string::npos) {
-      words += word;
+      quoted += word;
       continue;
     }
-    words += '\'';
+    quoted += '\'';
     for (const char c : word) {
-      if (c == '\'') words += '\'';
-      words += c;
+      if (c == '\'') quoted += '\'';
+      quoted += c;
     }
-    words += '\'';
+    quoted += '\'';
   }
-  return words;
+  return quoted;
 }
 
 std::string to_string(const SshTarget& target) {
+  if (const auto pod = parse_pod_address(target.host)) return fmt::format("pod {}/{}", pod->namespace_name, pod->pod);
   HostAddress address;
   address.user = target.user;
   address.host = target.host;
@@ -175,7 +178,7 @@ std::string to_string(const SshTarget& target) {
 }
 
 std::string control_path(const SshTarget& target) {
-  if (target.control_folder.empty()) return {};
+  if (target.control_folder.empty() || is_pod(target.host)) return {};
   Sha256 hash;
   for (const std::string& part : {target.host, target.user, std::to_string(target.port), target.key_file,
                                   target.proxy_command, target.proxy_jump, target.known_hosts}) {

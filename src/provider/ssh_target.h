@@ -52,7 +52,7 @@ std::vector<std::string> ssh_control_argv(const SshTarget& target, const std::st
                                           const std::vector<SshForward>& forwards);
 
 // For rsync's -e: the words before the host.
-std::string ssh_words_for_rsync(const SshTarget& target, Duration connect_timeout);
+std::string ssh_command_for_rsync(const SshTarget& target, Duration connect_timeout);
 
 // "user@host:port", for people; parts that are ssh's own choice are left out.
 std::string to_string(const SshTarget& target);
@@ -66,6 +66,6 @@ std::string control_path(const SshTarget& target);
 std::string control_folder(Files& files, const std::string& cluster_folder);
 
 // What ssh meant when it ended with 255: an Error with the fix.
-Error explain_ssh(const SshTarget& target, std::string_view words);
+Error explain_ssh(const SshTarget& target, std::string_view text);
 
 }  // namespace rubato::provider

@@ -114,7 +114,7 @@ TEST(ControlPath, IsShortAndDiffersByWhoIsReached) {
 TEST(RsyncShell, DoublesQuotesAsRsyncReadsThem) {
   SshTarget target = some_target();
   target.proxy_command = "nc -X 5 'my proxy' %h %p";
-  EXPECT_NE(ssh_words_for_rsync(target, 10s).find("'ProxyCommand=nc -X 5 ''my proxy'' %h %p'"), std::string::npos);
+  EXPECT_NE(ssh_command_for_rsync(target, 10s).find("'ProxyCommand=nc -X 5 ''my proxy'' %h %p'"), std::string::npos);
 }
 
 struct SaidAndMeant {

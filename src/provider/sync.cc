@@ -108,10 +108,10 @@ class Sync {
   Task<void> folder_down(Far far, std::string local);
   Task<void> file_down(Far far, std::string local);
   Task<SyncTree> far_tree(const Far& far);
-  Task<Far> look(std::string remote, bool make, bool list);
+  Task<Far> inspect(std::string remote, bool make, bool list);
   Task<void> remove_there(std::string folder, Leftovers rest);
   Task<void> remove_here(std::string folder, SyncTree wanted);
-  Task<bool> rsync(std::vector<std::string> words);  // false: there is none here
+  Task<bool> rsync(std::vector<std::string> arguments);  // false: there is none here
   Task<CommandResult> far_run(Command command, std::string what);
   Task<HereResult> here(HereSpec spec);
   bool take_sent(std::string_view line);
@@ -162,7 +162,7 @@ Task<CommandResult> Sync::far_run(Command command, std::string what) {
   if (!result.ok()) {
     throw Error(ErrorCode::kFailed,
                 fmt::format("{} on {} failed with exit code {}{}", what, runner_.describe(), result.exit_code,
-                            last_words(result)),
+                            last_output(result)),
                 runner_.describe(), "see the output above: a full disk, or a folder that belongs to somebody else?");
   }
   co_return result;
@@ -180,7 +180,7 @@ Task<HereResult> Sync::here(HereSpec spec) {
   co_return std::move(*result);
 }
 
-Task<Far> Sync::look(std::string remote, bool make, bool list) {
+Task<Far> Sync::inspect(std::string remote, bool make, bool list) {
   Command command;
   command.script = fmt::format("p={}; list={}\n", quote_path(remote), list ? "yes" : "no");
   if (make) command.script += "mkdir -p \"$p\" || exit 1\n";
@@ -209,13 +209,13 @@ Task<Far> Sync::look(std::string remote, bool make, bool list) {
   co_return far;
 }
 
-Task<bool> Sync::rsync(std::vector<std::string> words) {
+Task<bool> Sync::rsync(std::vector<std::string> arguments) {
   HereSpec spec;
   // No owner and group, as in tar's -o. Protected: paths go as they are, whatever shell is there.
   spec.argv = {"rsync", "--links", "--perms", "--times", "--compress", "--protect-args"};
   spec.argv.push_back(fmt::format("--out-format={}%i %l", kSentMark));
   if (!route_.rsync_here) spec.argv.insert(spec.argv.end(), {"-e", route_.rsync_shell});
-  spec.argv.insert(spec.argv.end(), words.begin(), words.end());
+  spec.argv.insert(spec.argv.end(), arguments.begin(), arguments.end());
   spec.on_line = [this](std::string_view line) {
     if (!take_sent(line) && options_.on_line) options_.on_line(line);
   };
@@ -227,7 +227,7 @@ Task<bool> Sync::rsync(std::vector<std::string> words) {
     const bool lost = code == 255 || code == 12 || code == 30 || code == 35;
     throw Error(
         lost ? ErrorCode::kUnavailable : ErrorCode::kFailed,
-        fmt::format("rsync with {} failed with exit code {}{}", runner_.describe(), code, last_words(result.command)),
+        fmt::format("rsync with {} failed with exit code {}{}", runner_.describe(), code, last_output(result.command)),
         runner_.describe(), "see the output above: a full disk, or a file that cannot be read?");
   }
   co_return true;
@@ -273,7 +273,7 @@ Task<void> Sync::up(std::string local, std::string remote) {
 
 Task<void> Sync::folder_up(std::string local, std::string remote) {
   const SyncTree tree = co_await walk_tree(world_, local, options_);
-  const Far far = co_await look(std::move(remote), true, options_.remove_others);
+  const Far far = co_await inspect(std::move(remote), true, options_.remove_others);
   if (options_.remove_others) {
     Leftovers rest = leftovers(tree, far.files, far.folders);
     co_await remove_there(far.path, std::move(rest));
@@ -284,8 +284,9 @@ Task<void> Sync::folder_up(std::string local, std::string remote) {
   for (const SyncEntry& entry : tree.entries) names += "./" + entry.path + '\0';
   list.write(names);
   if (by_rsync(far)) {
-    std::vector<std::string> words = {"--from0", "--files-from=" + list.path(), local + "/", far_name(far.path + "/")};
-    if (co_await rsync(std::move(words))) co_return;
+    std::vector<std::string> arguments = {"--from0", "--files-from=" + list.path(), local + "/",
+                                          far_name(far.path + "/")};
+    if (co_await rsync(std::move(arguments))) co_return;
   }
   const Scratch pack(world_, settings_, "pack");
   HereSpec tar;
@@ -299,7 +300,7 @@ Task<void> Sync::folder_up(std::string local, std::string remote) {
               "--files-from=" + list.path()};
   const HereResult packed = co_await here(std::move(tar));
   if (!packed.command.ok()) {
-    throw Error(ErrorCode::kFailed, "tar cannot pack the folder" + last_words(packed.command), local);
+    throw Error(ErrorCode::kFailed, "tar cannot pack the folder" + last_output(packed.command), local);
   }
   Command unpack;
   unpack.script = fmt::format("cd {} && tar -xzpof -", quote_path(far.path));
@@ -311,11 +312,11 @@ Task<void> Sync::folder_up(std::string local, std::string remote) {
 Task<void> Sync::file_up(std::string local, std::string remote) {
   if (remote.ends_with('/')) remote += name_of(local);
   const std::string folder = folder_of(remote), name = name_of(remote);
-  const Far far = co_await look(folder, true, false);
+  const Far far = co_await inspect(folder, true, false);
   const std::string target = far.path + "/" + name;
   if (by_rsync(far)) {
-    std::vector<std::string> words = {"--copy-links", local, far_name(target)};
-    if (co_await rsync(std::move(words))) co_return;
+    std::vector<std::string> arguments = {"--copy-links", local, far_name(target)};
+    if (co_await rsync(std::move(arguments))) co_return;
   }
   const Scratch pack(world_, settings_, "pack");
   HereSpec tar;
@@ -329,7 +330,7 @@ Task<void> Sync::file_up(std::string local, std::string remote) {
               "./" + name_of(local)};
   const HereResult packed = co_await here(std::move(tar));
   if (!packed.command.ok()) {
-    throw Error(ErrorCode::kFailed, "tar cannot pack the file" + last_words(packed.command), local);
+    throw Error(ErrorCode::kFailed, "tar cannot pack the file" + last_output(packed.command), local);
   }
   Command unpack;
   unpack.argv = {"sh", "-c", kUnpackFile, "sh", target, far.path, name_of(local)};
@@ -339,7 +340,7 @@ Task<void> Sync::file_up(std::string local, std::string remote) {
 }
 
 Task<void> Sync::down(std::string remote, std::string local) {
-  Far far = co_await look(remote, false, true);
+  Far far = co_await inspect(remote, false, true);
   if (!far.folder && !far.file) {
     throw Error(ErrorCode::kNotFound, fmt::format("there is no such file or folder on {}", runner_.describe()), remote);
   }
@@ -397,8 +398,9 @@ Task<void> Sync::folder_down(Far far, std::string local) {
   if (by_rsync(far)) {
     Scratch list(world_, settings_, "list");
     list.write(names);
-    std::vector<std::string> words = {"--from0", "--files-from=" + list.path(), far_name(far.path + "/"), local + "/"};
-    if (co_await rsync(std::move(words))) co_return;
+    std::vector<std::string> arguments = {"--from0", "--files-from=" + list.path(), far_name(far.path + "/"),
+                                          local + "/"};
+    if (co_await rsync(std::move(arguments))) co_return;
   }
   const Scratch pack(world_, settings_, "pack");
   const bool several = names.size() > kOnePackBytes;
@@ -413,7 +415,7 @@ Task<void> Sync::folder_down(Far far, std::string local) {
   if (several) tar.argv.push_back("-i");
   const HereResult unpacked = co_await here(std::move(tar));
   if (!unpacked.command.ok()) {
-    throw Error(ErrorCode::kFailed, "tar cannot unpack into the folder" + last_words(unpacked.command), local);
+    throw Error(ErrorCode::kFailed, "tar cannot unpack into the folder" + last_output(unpacked.command), local);
   }
 }
 
@@ -421,9 +423,9 @@ Task<void> Sync::file_down(Far far, std::string local) {
   if (local.ends_with('/')) local += name_of(far.path);
   world_.files.make_folders(folder_of(local));
   if (by_rsync(far)) {
-    std::vector<std::string> words = {"--copy-links", far_name(far.path), local};
+    std::vector<std::string> arguments = {"--copy-links", far_name(far.path), local};
     // A path that is not absolute is relative to the home folder for rsync too.
-    if (co_await rsync(std::move(words))) co_return;
+    if (co_await rsync(std::move(arguments))) co_return;
   }
   const Scratch pack(world_, settings_, "pack");
   Command command;
@@ -437,7 +439,7 @@ Task<void> Sync::file_down(Far far, std::string local) {
   tar.input_file = pack.path();
   const HereResult unpacked = co_await here(std::move(tar));
   if (!unpacked.command.ok()) {
-    throw Error(ErrorCode::kFailed, "tar cannot unpack the file" + last_words(unpacked.command), local);
+    throw Error(ErrorCode::kFailed, "tar cannot unpack the file" + last_output(unpacked.command), local);
   }
 }
 

@@ -414,6 +414,17 @@ def run_script(path, main):
     exec(compile(source, path, "exec", 0, True), main)
 
 
+def record(error):
+    """What torch's decorator of that name writes; torchrun has it around what --run-path runs."""
+    import traceback
+    details = {"py_callstack": traceback.format_exc(), "timestamp": str(int(time.time()))}
+    try:
+        with open(os.environ.get("TORCHELASTIC_ERROR_FILE") or os.devnull, "w") as file:
+            json.dump({"message": {"message": "%s: %s" % (type(error).__name__, error), "extraInfo": details}}, file)
+    except OSError:
+        pass
+
+
 def run(request):
     target = to_str(request["target"])
     args = [to_str(arg) for arg in request["args"]]
@@ -440,7 +451,9 @@ def run(request):
             runpy.run_path(target, run_name="__main__")
     except SystemExit:
         raise
-    except BaseException:
+    except BaseException as error:
+        if request["kind"] == "run_path" and isinstance(error, Exception):
+            record(error)
         hide_our_frames()
         raise
 

@@ -101,18 +101,43 @@ Admission admit_one(const State& state, const DrainNode& request) {
     return refuse(Refusal::kNoSuchNode, ErrorCode::kNotFound, fmt::format("there is no node '{}'", request.node.value),
                   "rubato status lists the nodes");
   }
-  switch (found->second.phase) {
+  cluster::NodeDraining draining;
+  draining.node = request.node;
+  draining.reason = request.reason;
+  draining.deadline = request.deadline;
+  const cluster::Node& node = found->second;
+  switch (node.phase) {
     case cluster::NodePhase::kUp:
-      return one_event(cluster::NodeDraining{request.node, request.reason});
+      return one_event(std::move(draining));
     case cluster::NodePhase::kRequested:
     case cluster::NodePhase::kStarting:
       return one_event(cluster::NodeRemoving{request.node, request.reason});
+    case cluster::NodePhase::kDraining: {
+      // A deadline where there was none, or another one of the same person's.
+      const bool news = request.deadline != WallTime{} && !node.noticed && request.deadline != node.deadline;
+      return news ? Admission(one_event(std::move(draining))) : Admission(Admitted{});
+    }
     case cluster::NodePhase::kLost:
-    case cluster::NodePhase::kDraining:
     case cluster::NodePhase::kRemoving:
       return Admitted{};  // it goes already
   }
   CHECK(false);
+}
+
+Admission admit_one(const State& state, const KeepNode& request) {
+  const auto found = state.nodes.find(request.node);
+  if (found == state.nodes.end()) {
+    return refuse(Refusal::kNoSuchNode, ErrorCode::kNotFound, fmt::format("there is no node '{}'", request.node.value),
+                  "rubato status lists the nodes");
+  }
+  const cluster::Node& node = found->second;
+  if (node.phase == cluster::NodePhase::kUp) return Admitted{};
+  if (node.phase != cluster::NodePhase::kDraining || node.noticed) {
+    return refuse(Refusal::kNodeGoes, ErrorCode::kConflict,
+                  fmt::format("node '{}' cannot be kept: {}", request.node.value,
+                              node.noticed ? node.reason : "it is " + std::string(to_string(node.phase))));
+  }
+  return one_event(cluster::NodeKept{request.node, request.reason});
 }
 
 Admission admit_one(const State& state, const DeclareNodeLost& request) {

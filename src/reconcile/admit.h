@@ -45,6 +45,13 @@ struct RequestResources {
 struct DrainNode {
   NodeId node;
   std::string reason;
+  WallTime deadline{};  // by then it is to be empty; zero: when it will
+};
+
+// It takes work again. Refused when its own machine has said that it goes away.
+struct KeepNode {
+  NodeId node;
+  std::string reason;
 };
 
 // A person knows that this node's machine is dead: jobs need not wait until it has surely ended its workers.
@@ -56,8 +63,8 @@ struct DeclareNodeLost {
 
 struct ShutDown {};
 
-using Request =
-    std::variant<SubmitJob, StopJob, ConfigureCluster, RequestResources, DrainNode, DeclareNodeLost, ShutDown>;
+using Request = std::variant<SubmitJob, StopJob, ConfigureCluster, RequestResources, DrainNode, KeepNode,
+                             DeclareNodeLost, ShutDown>;
 
 enum class Refusal {
   kShuttingDown,
@@ -69,6 +76,7 @@ enum class Refusal {
   kNoSuchJob,
   kNoSuchNode,
   kNodeLives,
+  kNodeGoes,
   kTooLargeToRecord,
 };
 

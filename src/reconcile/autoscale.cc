@@ -71,15 +71,15 @@ Reasons launch_reasons(const State& state, const ScalePlan& plan, size_t index) 
     if (!reason.text.empty()) out.wanted = reason.text;
     out.changes = reason.changes;
     for (const ScaleReason::Against& one : reason.against)
-      out.others.push_back({one.text, where_of(*state.spec, one.limit, launch.type)});
+      out.others.push_back({one.whole(), where_of(*state.spec, one.limit, one.type)});
   }
   return out;
 }
 
 // For whom: "min_workers of 'n' is 2", "room for 4 waiting bundles (job j-1)".
-std::string launch_words(const State& state, const policy::ScaleInput& input, const ScalePlan& plan, size_t index) {
+std::string launch_reason(const State& state, const policy::ScaleInput& input, const ScalePlan& plan, size_t index) {
   const policy::PlannedLaunch& launch = plan.launches[index];
-  if (launch.why == fmt::format("{} for min_workers", launch.count))
+  if (launch.for_minimum)
     return fmt::format("min_workers of '{}' is {}", launch.type, state.spec->types.at(launch.type).min_workers);
   std::set<std::string> names;
   for (const policy::Placement& one : plan.placements) {
@@ -103,9 +103,9 @@ void add_launches(const State& state, const policy::ScaleInput& input, const Sca
     request.type = type.name;
     request.hash = launch_hash(*state.spec, type);
     request.runtime = type.runtime;
-    request.why = launch_words(state, input, plan, index);
+    request.why = launch_reason(state, input, plan, index);
     request.offering.zone = launch.zone;
-    request.offering.market = launch.market == policy::Market::kSpot ? Market::kSpot : Market::kOnDemand;
+    request.offering.market = launch.market;
     for (const Offering& one : offerings_of(type)) {
       if (one.zone == launch.zone && one.market == request.offering.market)
         request.offering.price_per_hour = price_of(state, type, one);
@@ -131,7 +131,7 @@ void add_removals(const State& state, const ScalePlan& plan, WallTime now, std::
         fmt::format("no node without work for longer than {} (idle_timeout)", format_duration(timeout));
     if (const ScaleReason* reason = reason_of(plan, ScaleReason::Kind::kTerminate, node.id.value)) {
       for (const ScaleReason::Against& against : reason->against)
-        removing.reasons.others.push_back({against.text, where_of(*state.spec, against.limit, node.type)});
+        removing.reasons.others.push_back({against.whole(), where_of(*state.spec, against.limit, node.type)});
       removing.reasons.changes = reason->changes;
     }
     events.emplace_back(std::move(removing));
@@ -152,11 +152,9 @@ Reasons held_reasons(const State& state, const ScalePlan& plan) {
     }
     const bool known = std::ranges::any_of(out.against, [&](const auto& other) { return other.text == one.why; });
     if (known || out.against.size() >= kNamedMax) continue;
-    // Which type's limit it is stands in the text.
-    std::string type;
-    for (const auto& [name, spec] : state.spec->types) {
-      if (one.why.find("'" + name + "'") != std::string::npos || state.spec->types.size() == 1) type = name;
-    }
+    // What no type holds is for the only type's size to answer, where there is one only.
+    const auto& types = state.spec->types;
+    const std::string type = one.type.empty() && types.size() == 1 ? types.begin()->first : one.type;
     out.against.push_back({one.why, where_of(*state.spec, one.limit, type)});
   }
   // A type whose min_workers cannot be had is no demand, but waits all the same.
@@ -169,7 +167,8 @@ Reasons held_reasons(const State& state, const ScalePlan& plan) {
   for (const ScaleReason& reason : plan.reasons) {
     if (reason.kind != ScaleReason::Kind::kUnfulfilled) continue;
     for (const ScaleReason::Against& one : reason.against) {
-      if (out.others.size() < kNamedMax) out.others.push_back({one.text, where_of(*state.spec, one.limit, "")});
+      if (out.others.size() == kNamedMax) break;
+      out.others.push_back({one.whole(), where_of(*state.spec, one.limit, one.type)});
     }
     for (const std::string& change : reason.changes) {
       if (out.changes.size() < kNamedMax && std::ranges::count(out.changes, change) == 0) out.changes.push_back(change);
@@ -220,9 +219,8 @@ Duration scale_every(const State& state) {
   return 100ms + 100us * static_cast<int64_t>(state.nodes.size() + state.queued.size());
 }
 
-std::vector<Event> advance_scale_when_due(State& state, WallTime now, Wake& wake) {
-  State::Scaled& memory = state.scaled;
-  if (memory.seen == memory.changes && !(memory.due && now >= *memory.due)) {
+std::vector<Event> advance_scale_when_due(const State& state, PlanMemory& memory, WallTime now, Wake& wake) {
+  if (memory.answers(state, now)) {
     if (memory.due) wake.by(*memory.due);
     return {};
   }
@@ -233,7 +231,7 @@ std::vector<Event> advance_scale_when_due(State& state, WallTime now, Wake& wake
   }
   Wake due;
   std::vector<Event> events = advance_scale(state, now, due);
-  memory.seen = memory.changes;
+  memory.seen = state.scale_changes;
   memory.at = now;
   memory.due = due.at;
   if (due.at) wake.by(*due.at);

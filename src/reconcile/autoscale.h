@@ -10,6 +10,8 @@
 // and nothing is launched but for demand that fits on no node.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "cluster/observed.h"
@@ -20,9 +22,21 @@ namespace rubato::reconcile {
 // Pure, and dear: thousands of jobs and nodes take tens of milliseconds. `wake`: when the answer may differ.
 std::vector<cluster::Event> advance_scale(const cluster::State& state, WallTime now, cluster::Wake& wake);
 
-// The same, asked only when something changed that it depends on, and seldomer the larger the cluster is. Remembers in
-// `state.scaled` what was asked.
-std::vector<cluster::Event> advance_scale_when_due(cluster::State& state, WallTime now, cluster::Wake& wake);
+// What was asked already: the same question has the same answer. Who decides keeps it beside the state, and begins with
+// an empty one for each state that is read anew.
+struct PlanMemory {
+  uint64_t seen = UINT64_MAX;   // State::scale_changes when the last plan was made
+  WallTime at{};                // when
+  std::optional<WallTime> due;  // until then its answer holds
+
+  bool answers(const cluster::State& state, WallTime now) const {
+    return seen == state.scale_changes && !(due && now >= *due);
+  }
+};
+
+// The same, asked only when something changed that it depends on, and seldomer the larger the cluster is.
+std::vector<cluster::Event> advance_scale_when_due(const cluster::State& state, PlanMemory& memory, WallTime now,
+                                                   cluster::Wake& wake);
 
 // The shortest time between two plans.
 Duration scale_every(const cluster::State& state);

@@ -56,6 +56,18 @@ History empty_cluster(int max, double each = 4) {
 
 Offering offering(const std::string& zone, Market market, double price) { return Offering{zone, market, price}; }
 
+TEST(Demand, AJobInStepsGetsNodesForWholeStepsOnly) {
+  History history = empty_cluster(5);
+  JobSpec spec = job_of(8, 40, cpus(1));
+  spec.workers_step = 8;
+  history.submit(spec);
+  // Its minimum and one step more; a fifth node would hold half of the next.
+  EXPECT_EQ(scale(history).launched, (Counts{{"n", 4}}));
+  join_all(history);
+  const Done again = scale(history);
+  EXPECT_EQ(again.launched, Counts{});
+}
+
 TEST(Demand, AGangGetsAllItsNodesOrNone) {
   History history = empty_cluster(3);
   history.submit(12, 12);
@@ -189,6 +201,36 @@ TEST(Launches, KeepTheLimits) {
   EXPECT_EQ(all["a"] + all["b"], 5);
   EXPECT_FALSE(history.state.held.against.empty());
   EXPECT_EQ(history.state.held.against.front().where, "cluster.yaml:3:14");
+}
+
+// Two types, each with a place of its own for its limit.
+History two_types(int large_max) {
+  History history;
+  NodeType small = node_type("small", cpus(1), 0, 5), large = node_type("large", cpus(8), 0, large_max);
+  small.resources_where = "cluster.yaml:11:16";
+  large.max_where = "cluster.yaml:22:18";
+  history.configure({small, large});
+  return history;
+}
+
+TEST(Launches, SayWhereTheLimitOfTheRightTypeStands) {
+  History held = two_types(1);
+  held.submit(2, 2, cpus(8));
+  const Done none = scale(held);
+  EXPECT_EQ(none.launched, Counts{});
+  ASSERT_TRUE(none.held);
+  EXPECT_EQ(none.held->against.front().text, "max_workers of large is 1");
+  EXPECT_EQ(none.held->against.front().where, "cluster.yaml:22:18");
+
+  // The alternative that was too small is small's affair, not that of the type that was taken.
+  History taken = two_types(1);
+  taken.submit(1, 1, cpus(8));
+  const Done one = scale(taken);
+  ASSERT_EQ(one.launched, (Counts{{"large", 1}}));
+  const Reasons& reasons = one.requests.front().reasons;
+  ASSERT_EQ(reasons.others.size(), 1U);
+  EXPECT_EQ(reasons.others.front().text, "small: too small, a bundle needs 8 CPU");
+  EXPECT_EQ(reasons.others.front().where, "cluster.yaml:11:16");
 }
 
 TEST(Launches, AreSpreadOverTimeBySpeedAndConcurrency) {
@@ -436,22 +478,23 @@ TEST(WhenDue, ThePlanIsMadeOnceForTheSameState) {
   History history = empty_cluster(3);
   history.nodes_up("n", 1);
   Wake wake;
-  State& state = history.state;
-  advance_scale_when_due(state, history.now, wake);
-  EXPECT_EQ(state.scaled.seen, state.scaled.changes);
-  const WallTime first = state.scaled.at;
+  const State& state = history.state;
+  PlanMemory memory;
+  advance_scale_when_due(state, memory, history.now, wake);
+  EXPECT_EQ(memory.seen, state.scale_changes);
+  const WallTime first = memory.at;
   history.pass(1min);
   Wake again;
-  EXPECT_TRUE(advance_scale_when_due(state, history.now, again).empty());
-  EXPECT_EQ(state.scaled.at, first) << "not asked again";
+  EXPECT_TRUE(advance_scale_when_due(state, memory, history.now, again).empty());
+  EXPECT_EQ(memory.at, first) << "not asked again";
   EXPECT_EQ(again.at, later(first, 5min));
   history.submit(9, 9);
   Wake new_job;
-  EXPECT_FALSE(advance_scale_when_due(state, history.now, new_job).empty());
-  EXPECT_EQ(state.scaled.at, history.now);
+  EXPECT_FALSE(advance_scale_when_due(state, memory, history.now, new_job).empty());
+  EXPECT_EQ(memory.at, history.now);
   history.submit(1, 1);
   Wake too_soon;
-  EXPECT_TRUE(advance_scale_when_due(state, later(history.now, 1ms), too_soon).empty());
+  EXPECT_TRUE(advance_scale_when_due(state, memory, later(history.now, 1ms), too_soon).empty());
   EXPECT_EQ(too_soon.at, later(history.now, scale_every(state)));
 }
 

@@ -22,7 +22,7 @@ namespace {
 
 bool agrees(const Job& job) {
   return job.phase == JobPhase::kRunning && job.spec.workers_min < job.spec.workers_max && job.done.empty() &&
-         !job.failure_pending && job.leaving.empty();
+         !job.restarts.failure_pending && job.leaving.empty();
 }
 
 // Nothing has moved for the whole time.

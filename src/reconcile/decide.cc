@@ -5,7 +5,6 @@
 #include "cluster/apply.h"
 #include "core/error.h"
 #include "policy/place.h"
-#include "reconcile/autoscale.h"
 #include "reconcile/jobs.h"
 #include "reconcile/nodes.h"
 #include "reconcile/resize.h"
@@ -34,8 +33,8 @@ void commit(cluster::State& state, std::vector<cluster::Event> events, WallTime 
 
 }  // namespace
 
-Decision decide(cluster::State& state, const cluster::Observed& observed, std::vector<cluster::Event> happened,
-                WallTime now) {
+Decision decide(cluster::State& state, PlanMemory& memory, const cluster::Observed& observed,
+                std::vector<cluster::Event> happened, WallTime now) {
   Decision decision;
   // The wall clock may be set back; the journal's time never goes back.
   now = std::max(now, state.time);
@@ -62,7 +61,7 @@ Decision decide(cluster::State& state, const cluster::Observed& observed, std::v
     const bool long_queue = state.queued.size() > kLongQueue;
     const bool much = decision.records.size() - happened_count >= kRecordsMax;
     // What jobs could not get is known when no round changes anything.
-    if (know_all && !changed()) commit(state, advance_scale_when_due(state, now, decision.wake), now, decision);
+    if (know_all && !changed()) commit(state, advance_scale_when_due(state, memory, now, decision.wake), now, decision);
     if (!changed()) return decision;
     if (much || long_queue) {
       decision.wake.by(now);

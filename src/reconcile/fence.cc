@@ -20,8 +20,10 @@ namespace {
 size_t witness_count(const Job& job) { return std::min(job.round.size(), elastic::kWitnessesMax); }
 
 // At least half of the witnesses have said that this agent cannot go on by their word.
-bool is_disowned(const Observed& observed, const Job& job, const AgentId& agent) {
-  const auto fenced = observed.fenced.find(agent);
+bool is_disowned(const Observed& observed, const Job& job, const CutOff& cut_off) {
+  // One that left an older round in place counts that round's witnesses: nobody asks them any more.
+  if (cut_off.round != 0 && cut_off.round != job.ran) return false;
+  const auto fenced = observed.fenced.find(cut_off.agent);
   if (fenced == observed.fenced.end()) return false;
   size_t clear = 0;
   for (size_t i = 0; i < witness_count(job); ++i) clear += fenced->second.contains(job.round[i].agent) ? 1 : 0;
@@ -38,9 +40,12 @@ std::optional<Duration> time_left(const State& state, const Observed& observed, 
   const auto silence = observed.silence.find(node);
   if (silence == observed.silence.end()) return std::nullopt;
   Duration needed = elastic::lease_over_after(cluster::round_lease_of(state, job));
-  if (job.round.size() > 1 && is_disowned(observed, job, cut_off.agent))
+  if (job.round.size() > 1 && is_disowned(observed, job, cut_off))
     needed = std::min(needed, elastic::takeover_after(observed.heartbeat));
-  return std::max<Duration>(0s, needed - silence->second);
+  Duration left = needed - silence->second;
+  if (const auto ends = observed.ends_in.find(node); ends != observed.ends_in.end())
+    left = std::min(left, ends->second);
+  return std::max<Duration>(0s, left);
 }
 
 }  // namespace

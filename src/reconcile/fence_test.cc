@@ -22,6 +22,7 @@ AgentId agent(const NodeId& node) { return AgentId{"agent-" + node.value}; }
 // A job of four nodes that runs.
 struct Silence : testing::Test {
   History history;
+  PlanMemory memory;
   Observed observed;
   JobId job;
 
@@ -37,7 +38,7 @@ struct Silence : testing::Test {
   }
   // The node is given up; then the others are ready.
   void lose(const NodeId& node, bool silent = true) {
-    decide(history.state, observed, {NodeLost{node, "test", silent}}, history.now);
+    decide(history.state, memory, observed, {NodeLost{node, "test", silent}}, history.now);
     for (const Seat& seat : history.job(job).seats) {
       Observed::Ready ready;
       ready.generation = history.job(job).generation;
@@ -48,7 +49,7 @@ struct Silence : testing::Test {
   void silent_for(const NodeId& node, Duration time) { observed.silence[node] = time; }
   void disown(const NodeId& by, const NodeId& node) { observed.fenced[agent(node)].insert(agent(by)); }
   bool starts() {
-    decide(history.state, observed, {}, history.now);
+    decide(history.state, memory, observed, {}, history.now);
     return history.job(job).phase == JobPhase::kRunning;
   }
 };
@@ -107,14 +108,14 @@ TEST_F(Silence, IsCountedByTheLeaseThatTheNodeWasTold) {
   ClusterConfigured shorter{*history.state.spec, "text"};
   shorter.spec.lease = 30s;
   history.add(std::move(shorter));
-  EXPECT_EQ(orders_for(history.state, kFourth, "").errands.front().lease, elastic::kDefaultLease);
+  EXPECT_EQ(orders_for(history.state, kFourth, "").job_orders.front().lease, elastic::kDefaultLease);
   EXPECT_EQ(allowed(kFirst, {}), elastic::kDefaultLease);
   lose(kFourth);
   silent_for(kFourth, elastic::lease_over_after(30s));
   EXPECT_FALSE(starts()) << "it goes on for two minutes";
   silent_for(kFourth, elastic::lease_over_after(elastic::kDefaultLease));
   ASSERT_TRUE(starts());
-  EXPECT_EQ(orders_for(history.state, kFirst, "").errands.front().lease, 30s);
+  EXPECT_EQ(orders_for(history.state, kFirst, "").job_orders.front().lease, 30s);
 }
 
 TEST_F(Silence, ADeadNodeIsNotWaitedFor) {
@@ -164,9 +165,9 @@ TEST_F(Silence, WithoutLeasesOnlyProofHelps) {
 TEST_F(Silence, TheOthersAreToldWhomTheyMayNotVouchFor) {
   EXPECT_TRUE(orders_for(history.state, kFirst, "/out").fence.empty());
   const elastic::Orders before = orders_for(history.state, kFirst, "/out");
-  ASSERT_EQ(before.errands.size(), 1u);
-  EXPECT_EQ(before.errands[0].witnesses.size(), 4u);
-  EXPECT_EQ(before.errands[0].lease, elastic::kDefaultLease);
+  ASSERT_EQ(before.job_orders.size(), 1u);
+  EXPECT_EQ(before.job_orders[0].witnesses.size(), 4u);
+  EXPECT_EQ(before.job_orders[0].lease, elastic::kDefaultLease);
   lose(kFourth);
   EXPECT_EQ(orders_for(history.state, kFirst, "/out").fence, std::vector<AgentId>{agent(kFourth)});
 }
@@ -178,9 +179,9 @@ TEST_F(Silence, NothingIsDecidedAboutJobsOfNodesThatAreSilent) {
   job = history.running(timed, {{"n-1", 1}});
   history.pass(1min);
   observed.silent = {kFirst};
-  EXPECT_TRUE(decide(history.state, observed, {}, history.now).records.empty()) << "no time-out";
+  EXPECT_TRUE(decide(history.state, memory, observed, {}, history.now).records.empty()) << "no time-out";
   const JobId second = history.submit(4, 4);
-  decide(history.state, observed, {}, history.now);
+  decide(history.state, memory, observed, {}, history.now);
   EXPECT_EQ(history.job(second).phase, JobPhase::kQueued) << "it is not placed on a silent node";
 }
 
@@ -197,7 +198,7 @@ TEST_F(Silence, WhoIsHeardIsNotDeclaredLost) {
 
 TEST_F(Silence, WorkersThatTheirNodeEndedCostNoRestart) {
   history.add(SeatFailed{job, 1, kFourth, {}, true});
-  decide(history.state, observed, {}, history.now);
+  decide(history.state, memory, observed, {}, history.now);
   EXPECT_EQ(history.job(job).phase, JobPhase::kRestarting);
   for (const Seat& seat : history.job(job).seats) {
     Observed::Ready ready;
@@ -206,7 +207,7 @@ TEST_F(Silence, WorkersThatTheirNodeEndedCostNoRestart) {
     observed.ready[job][seat.node] = ready;
   }
   EXPECT_TRUE(starts());
-  EXPECT_EQ(history.job(job).restarts_used, 0);
+  EXPECT_EQ(history.job(job).restarts.used, 0);
 }
 
 TEST_F(Silence, OutlivesASnapshot) {

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "elastic/restart.h"
 #include "policy/place.h"
 #include "reconcile/fence.h"
+#include "reconcile/in_place.h"
 
 namespace rubato::reconcile {
 
@@ -38,57 +38,72 @@ std::vector<elastic::MemberInfo> round_of(const State& state, const Job& job) {
 }
 
 namespace {
+std::string short_seconds(Duration d) { return fmt::format("{:.1f} s", to_seconds(d)); }
+}  // namespace
+
+std::string describe_move(const cluster::Evacuation& move, int workers, WallTime now) {
+  const Duration notice = std::max<Duration>(0s, move.deadline - move.at);
+  std::string story = fmt::format("{} {:.0f} s", move.cause, to_seconds(notice));
+  const bool seen = move.stopped != WallTime{};
+  if (!move.saved) {
+    story += " → lost what was not saved before";
+  } else if (seen) {
+    story += fmt::format(" → saved and stopped ({})", short_seconds(move.stopped - move.at));
+  }
+  const std::string took = short_seconds(now - (seen ? move.stopped : move.at));
+  return story + (workers == move.workers ? fmt::format(" → moved {} workers ({})", workers, took)
+                                          : fmt::format(" → resized {}→{} ({})", move.workers, workers, took));
+}
+
+namespace {
 
 constexpr size_t kMessageMax = 200;
 constexpr Duration kAfterPlacement = 1s;
 
-std::string root_cause_words(const Job& job) {
-  const elastic::Failure* first = elastic::root_cause(job.failures);
-  if (!first) return "a worker failed";
-  const std::string message = first->message.substr(0, std::min(first->message.find('\n'), kMessageMax));
-  return elastic::describe(*first) + (message.empty() ? "" : fmt::format(" ({})", message));
+std::string root_cause_text(const Job& job) {
+  const elastic::Failure* first = elastic::root_cause(job.restarts.failures);
+  const std::string message =
+      first ? first->message.substr(0, std::min(first->message.find('\n'), kMessageMax)) : std::string();
+  return elastic::describe_cause(job.restarts.failures) + (message.empty() ? "" : fmt::format(" ({})", message));
 }
 
 // What the failure of the last generation costs, now that every seat has answered. nullopt: nothing is owed.
 std::optional<Event> settle_failure(const Job& job) {
   // A node went away in the same round: its loss was the cause, and losses cost nothing.
-  if (!job.failure_pending || job.lost_since_failure) return std::nullopt;
-  if (const elastic::Failure* first = elastic::root_cause(job.failures); first && elastic::asks_for_a_restart(*first)) {
-    // It costs none of the restarts; one that asks as soon as it starts is made to wait, as crashes are.
-    elastic::RestartBudget unlimited(std::numeric_limits<int>::max(), 0, job.quick_crashes);
-    RestartCharged charged;
-    charged.job = job.id;
-    charged.backoff = *unlimited.charge(job.last_uptime);
-    charged.used = job.restarts_used;
-    charged.quick_crashes = unlimited.quick_crashes();
+  if (!job.restarts.owes()) return std::nullopt;
+  elastic::Restarts after = job.restarts;
+  RestartCharged charged;
+  charged.job = job.id;
+  const elastic::Failure* first = elastic::root_cause(after.failures);
+  if (first && elastic::asks_for_a_restart(*first)) {
+    charged.backoff = after.back_off(after.uptime);
+    charged.used = after.used;
+    charged.quick_crashes = after.quick_crashes;
     charged.saved = true;
     charged.cause = fmt::format("rank {} saved and left (exit code {})", first->rank, elastic::kSavedAndLeft);
     return charged;
   }
-  const bool at_start = job.last_uptime < elastic::kCrashAtStart;
-  const std::string crash = at_start ? elastic::crash_signature(job.failures) : "";
+  const bool at_start = after.uptime < elastic::kCrashAtStart;
+  const std::string crash = at_start ? elastic::crash_signature(after.failures) : "";
   // What failed twice in the same way before it had begun is in the program, and no restart mends that.
-  if (!crash.empty() && crash == job.last_crash && job.restarts_used < job.spec.max_restarts) {
-    const int left = job.spec.max_restarts - job.restarts_used;
-    const std::string why = fmt::format("{}; the same error twice, right after the start, so the {} left {} not used",
-                                        root_cause_words(job), left == 1 ? "restart" : fmt::format("{} restarts", left),
-                                        left == 1 ? "is" : "are");
+  if (!crash.empty() && crash == job.last_crash && after.used < job.spec.max_restarts) {
+    const int left = job.spec.max_restarts - after.used;
+    const std::string why =
+        fmt::format("{}; the same error twice, right after the start, so the {} left {} not used", root_cause_text(job),
+                    left == 1 ? "restart" : fmt::format("{} restarts", left), left == 1 ? "is" : "are");
     return JobEnded{job.id, JobResult::kFailed, why, JobEndCause::kSameCrash};
   }
-  elastic::RestartBudget budget(job.spec.max_restarts, job.restarts_used, job.quick_crashes);
-  const std::optional<Duration> backoff = budget.charge(job.last_uptime);
+  const std::optional<Duration> backoff = after.charge(job.spec.max_restarts, after.uptime);
   if (!backoff) {
     const std::string spent = job.spec.max_restarts == 0 ? "no restarts allowed (--max-restarts 0)"
                                                          : fmt::format("all {} restarts used", job.spec.max_restarts);
-    return JobEnded{job.id, JobResult::kFailed, fmt::format("{}; {}", root_cause_words(job), spent),
+    return JobEnded{job.id, JobResult::kFailed, fmt::format("{}; {}", root_cause_text(job), spent),
                     JobEndCause::kRestartsUsed};
   }
-  RestartCharged charged;
-  charged.job = job.id;
-  charged.used = budget.used();
-  charged.quick_crashes = budget.quick_crashes();
+  charged.used = after.used;
+  charged.quick_crashes = after.quick_crashes;
   charged.backoff = *backoff;
-  charged.cause = root_cause_words(job);
+  charged.cause = root_cause_text(job);
   charged.crash = crash;
   return charged;
 }
@@ -106,31 +121,54 @@ std::optional<Event> give_up(const Observed& observed, const Job& job, WallTime 
   return std::nullopt;
 }
 
+// Workers live that would have gone on: they end before the job does, as for a start anew.
+Event stop_kept(const Job& job) {
+  cluster::JobPlaced placed;
+  placed.job = job.id;
+  placed.generation = job.generation + 1;
+  placed.seats = job.seats;
+  placed.cause = root_cause_text(job);
+  placed.reasons = job.reasons;
+  return placed;
+}
+
 std::optional<Event> advance_gathering(const State& state, const Observed& observed, const Job& job, WallTime now,
                                        Wake& wake) {
   for (const Seat& seat : job.seats) {
     if (!observed.of(job.id, seat.node, job.generation)) return give_up(observed, job, now, wake);
   }
+  // One that drains since they were placed gets no workers: place() forms the round anew.
+  for (const Seat& seat : job.seats) {
+    const auto node = state.nodes.find(seat.node);
+    if (node != state.nodes.end() && node->second.phase == cluster::NodePhase::kDraining) return std::nullopt;
+  }
   // Nor may a worker of an older generation be alive on a node that it has left: both would write its checkpoints.
+  // Those of a group that changes in place leave it by the plan that is made now.
   for (const auto& [node, workers] : job.leaving) {
-    if (!job.seat_on(node)) return std::nullopt;
+    if (!job.in_place && !job.seat_on(node)) return std::nullopt;
   }
   // Nor on one that nobody hears.
   if (!is_fenced_off(state, observed, job, now, wake)) return std::nullopt;
-  if (std::optional<Event> settled = settle_failure(job)) return settled;
+  if (std::optional<Event> settled = settle_failure(job)) {
+    if (!job.in_place || !std::holds_alternative<JobEnded>(*settled)) return settled;
+    return stop_kept(job);
+  }
   if (now < job.not_before) {
     wake.by(job.not_before);
     return std::nullopt;
   }
-  const std::vector<elastic::MemberInfo> round = round_of(state, job);
+  elastic::Round round = form_round(state, observed, job);
+  if (job.in_place && !round.plan) return std::nullopt;  // place() forms the round anew
   JobStarted started;
   started.job = job.id;
+  started.plan = std::move(round.plan);
+  started.in_place = job.in_place;
+  if (job.in_place) started.change = describe_change(job);
   started.generation = job.generation;
-  started.master_addr = elastic::reachable_address(round.front(), round);
-  // All are on this machine. PyTorch looks up the name of the address: every machine knows this one, and asks a name
-  // server, which may be far or away, about the others.
-  if (elastic::is_loopback(started.master_addr)) started.master_addr = "127.0.0.1";
-  started.master_port = observed.of(job.id, job.seats.front().node, job.generation)->port;
+  started.master_addr = std::move(round.master_addr);
+  started.master_port = round.master_port;
+  if (job.evacuation) started.moved = describe_move(*job.evacuation, job.workers(), now);
+  if (job.evacuation && job.in_place) started.moved += " in place";
   return started;
 }
 
@@ -151,7 +189,7 @@ std::optional<Event> advance_job(const State& state, const Observed& observed, c
     wake.by(deadline);
   }
   if (cluster::gathering(job.phase)) return advance_gathering(state, observed, job, now, wake);
-  if (job.phase == JobPhase::kRunning && job.done.size() == job.seats.size()) {
+  if (job.phase == JobPhase::kRunning && (job.done.size() == job.seats.size() || is_over(observed, job))) {
     return JobEnded{job.id, JobResult::kSucceeded, ""};
   }
   return std::nullopt;
@@ -165,7 +203,7 @@ std::vector<Event> advance_jobs(const State& state, const Observed& observed, Wa
     if (std::optional<Event> event = advance_job(state, observed, job, now, wake)) events.push_back(std::move(*event));
   };
   if (!state.shutting_down) {
-    for (const JobId& id : state.index.restless_jobs()) advance(state.jobs.at(id));
+    for (const JobId& id : state.index.pending_jobs()) advance(state.jobs.at(id));
     return events;
   }
   for (const auto& [id, job] : state.jobs) {

@@ -12,6 +12,9 @@ namespace rubato::reconcile {
 std::vector<cluster::Event> advance_jobs(const cluster::State& state, const cluster::Observed& observed, WallTime now,
                                          cluster::Wake& wake);
 
+// "spot notice 120 s → saved and stopped (0.4 s) → resized 4→3 (0.3 s)": of a job that runs again now, with so many.
+std::string describe_move(const cluster::Evacuation& move, int workers, WallTime now);
+
 // The members of a job's round in the order of their ranks.
 std::vector<elastic::MemberInfo> round_of(const cluster::State& state, const cluster::Job& job);
 

@@ -67,12 +67,12 @@ TEST(Jobs, WorkersThatSavedAndLeftCostNoRestart) {
     return charged;
   };
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(leave(143, 1min).saved);
-  EXPECT_EQ(rounds.history.job(job).restarts_used, 0);
+  EXPECT_EQ(rounds.history.job(job).restarts.used, 0);
   EXPECT_EQ(leave(143, 1min).backoff, 0s);
   leave(143, 1s);
   EXPECT_GT(leave(143, 1s).backoff, 0s) << "one that leaves as soon as it starts is made to wait";
   EXPECT_FALSE(leave(1, 1min).saved);
-  EXPECT_EQ(rounds.history.job(job).restarts_used, 1);
+  EXPECT_EQ(rounds.history.job(job).restarts.used, 1);
 }
 
 TEST(Jobs, StartWhenEverySeatIsReadyForThisGeneration) {
@@ -215,11 +215,11 @@ TEST(Jobs, LostNodesAndNewSizesCostNothing) {
   rounds.history.place(job, {{"n-1", 2}});
   rounds.ready(job, "n-1");
   rounds.step<JobStarted>();
-  EXPECT_EQ(rounds.history.job(job).restarts_used, 0);
+  EXPECT_EQ(rounds.history.job(job).restarts.used, 0);
   rounds.history.place(job, {{"n-1", 1}});
   rounds.ready(job, "n-1");
   rounds.step<JobStarted>();
-  EXPECT_EQ(rounds.history.job(job).restarts_used, 0);
+  EXPECT_EQ(rounds.history.job(job).restarts.used, 0);
 }
 
 TEST(Jobs, SucceedWhenEverySeatIsDone) {

@@ -43,7 +43,7 @@ TEST(Liveness, ElasticJobsReachTheMostTheyCanHave) {
     // A node dies: its replacement is used as well.
     cluster.kill(cluster.agents.begin()->first);
     run_until(cluster, [&] { return cluster.dead.empty() && settled(); });
-    for (const auto& [id, job] : cluster.state.jobs) EXPECT_EQ(job.restarts_used, 0);
+    for (const auto& [id, job] : cluster.state.jobs) EXPECT_EQ(job.restarts.used, 0);
   }
 }
 
@@ -87,7 +87,7 @@ TEST(Liveness, AJobThatAlwaysFailsEndsAfterItsRestarts) {
   const JobId job = cluster.submit(spec);
   run_until(cluster, [&] { return all_ended(cluster); });
   EXPECT_EQ(cluster.state.jobs.at(job).phase, JobPhase::kFailed);
-  EXPECT_EQ(cluster.state.jobs.at(job).restarts_used, 3);
+  EXPECT_EQ(cluster.state.jobs.at(job).restarts.used, 3);
   EXPECT_EQ(cluster.state.jobs.at(job).generation, 5u) << "four starts, and the seats gathered for a fifth";
 }
 

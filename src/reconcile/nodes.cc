@@ -125,9 +125,9 @@ void keep_at_most(const State& state, std::vector<const Node*> nodes, int most, 
 
 // Whether there are so many nodes that a limit could be passed: asked at each decision.
 bool may_pass_limits(const State& state) {
-  if (state.index.there() > state.spec->max_workers) return true;
+  if (state.index.limited() > state.spec->max_workers) return true;
   return std::ranges::any_of(state.spec->types, [&](const auto& type) {
-    return state.index.count(type.first).there > type.second.max_workers;
+    return state.index.count(type.first).limited > type.second.max_workers;
   });
 }
 
@@ -145,12 +145,12 @@ void keep_limits(const State& state, std::set<NodeId>& leaving, std::vector<Even
 }
 
 // Those that are not at rest.
-std::vector<const Node*> to_look_at(const State& state) {
+std::vector<const Node*> nodes_to_check(const State& state) {
   std::vector<const Node*> nodes;
   if (state.shutting_down) {
     for (const auto& [id, node] : state.nodes) nodes.push_back(&node);
   } else {
-    for (const NodeId& id : state.index.restless_nodes()) nodes.push_back(&state.nodes.at(id));
+    for (const NodeId& id : state.index.pending_nodes()) nodes.push_back(&state.nodes.at(id));
   }
   return nodes;
 }
@@ -183,7 +183,7 @@ int to_update(const State& state, const ClusterSpec& next, const NodeType& type)
 std::vector<Event> advance_nodes(const State& state, const cluster::Observed& observed, WallTime now, Wake& wake) {
   std::vector<Event> events;
   std::set<NodeId> touched;
-  const std::vector<const Node*> nodes = to_look_at(state);
+  const std::vector<const Node*> nodes = nodes_to_check(state);
   for (const Node* node : nodes) {
     if (std::optional<Event> event = advance_node(state, observed, *node, now, wake)) {
       events.push_back(std::move(*event));

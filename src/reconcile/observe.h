@@ -9,9 +9,9 @@
 
 namespace rubato::reconcile {
 
-// All errands of one node as its agent tells them. Updates `observed`, returns what is new to the journal.
+// All job orders of one node as its agent tells them. Updates `observed`, returns what is new to the journal.
 std::vector<cluster::Event> observe(const cluster::State& state, cluster::Observed& observed, const NodeId& node,
-                                    const std::vector<elastic::ErrandReport>& reports);
+                                    const std::vector<elastic::JobOrderReport>& reports);
 
 // Its agent is not connected any more.
 void forget(cluster::Observed& observed, const NodeId& node);

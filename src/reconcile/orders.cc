@@ -9,7 +9,7 @@ namespace rubato::reconcile {
 
 using cluster::Job;
 using cluster::JobPhase;
-using elastic::Errand;
+using elastic::JobOrder;
 
 namespace {
 
@@ -40,9 +40,11 @@ std::vector<elastic::PeerSeat> peers_of(const cluster::State& state, const Job& 
   return peers;
 }
 
-std::vector<elastic::WitnessAddress> witnesses_of(const cluster::State& state, const Job& job) {
+std::vector<elastic::WitnessAddress> witnesses_of(const cluster::State& state,
+                                                  const std::vector<cluster::Seat>& seats) {
   std::vector<elastic::MemberInfo> members;
-  for (const cluster::Seat& seat : job.seats) {
+  if (seats.size() < 2) return {};
+  for (const cluster::Seat& seat : seats) {
     const auto node = state.nodes.find(seat.node);
     if (members.size() == elastic::kWitnessesMax) break;
     members.push_back(node == state.nodes.end() ? elastic::MemberInfo{} : node->second.info);
@@ -55,37 +57,60 @@ std::vector<elastic::WitnessAddress> witnesses_of(const cluster::State& state, c
   return witnesses;
 }
 
-Errand errand_of(const cluster::State& state, const Job& job, const NodeId& node, const std::string& outputs) {
-  Errand errand;
-  errand.job = job.id;
-  errand.generation = job.generation;
-  errand.spec = job.spec;
-  errand.output = outputs + "/" + job.id.value + "/output";
-  errand.restarts_used = job.restarts_used;
-  errand.grace = job.phase == JobPhase::kStopping ? job.spec.grace : job.spec.checkpoint_timeout;
+// The workers of the last round go on, by its lease, until the next plan is made.
+void keep_workers(const cluster::State& state, const Job& job, JobOrder& job_order) {
+  job_order.kept = job.ran;
+  job_order.lease = cluster::round_lease_of(state, job);
+  job_order.witnesses = witnesses_of(state, job.round);
+}
+
+// A node that a job leaves.
+void order_departure(const cluster::State& state, const Job& job, const NodeId& node, JobOrder& job_order) {
+  const auto known = state.nodes.find(node);
+  const bool of_round = known != state.nodes.end() && std::ranges::any_of(job.round, [&](const cluster::Seat& seat) {
+                          return seat.node == node && seat.agent == known->second.agent;
+                        });
+  if (cluster::gathering(job.phase) && job.in_place && of_round) keep_workers(state, job, job_order);
+  if (job.phase == JobPhase::kRunning && job.in_place) job_order.plan = job.plan;
+}
+
+JobOrder job_order_of(const cluster::State& state, const Job& job, const NodeId& node, const std::string& outputs) {
+  JobOrder job_order;
+  job_order.job = job.id;
+  job_order.generation = job.generation;
+  job_order.spec = job.spec;
+  job_order.output = outputs + "/" + job.id.value + "/output";
+  job_order.restarts_used = job.restarts.used;
+  job_order.grace = job.phase == JobPhase::kStopping ? job.spec.grace : job.spec.checkpoint_timeout;
   const cluster::Seat* seat = job.seat_on(node);
   // The seat may be done, and its agent another one by now: that has nothing to run.
   const auto known = state.nodes.find(node);
   if (seat && known != state.nodes.end() && known->second.agent != seat->agent) seat = nullptr;
   if (!seat || job.phase == JobPhase::kStopping) {
-    errand.phase = elastic::Phase::kEnded;
-    return errand;
+    job_order.phase = elastic::Phase::kEnded;
+    order_departure(state, job, node, job_order);
+    return job_order;
   }
-  errand.workers = seat->workers;
+  job_order.workers = seat->workers;
   if (cluster::gathering(job.phase)) {
-    errand.phase = elastic::Phase::kGathering;
+    job_order.phase = elastic::Phase::kGathering;
+    if (job.in_place) {
+      keep_workers(state, job, job_order);
+      job_order.place = place_of(job, *seat);
+    }
     // After a failure there is nothing left to save: the other workers only wait for the dead one.
-    if (job.failure_pending) errand.grace = std::min(job.spec.grace, job.spec.checkpoint_timeout);
-    return errand;
+    if (job.restarts.failure_pending) job_order.grace = std::min(job.spec.grace, job.spec.checkpoint_timeout);
+    return job_order;
   }
-  errand.phase = elastic::Phase::kRunning;
-  errand.place = place_of(job, *seat);
-  errand.master_addr = job.master_addr;
-  errand.master_port = job.master_port;
-  errand.peers = peers_of(state, job);
-  errand.lease = cluster::round_lease_of(state, job);
-  if (job.seats.size() > 1) errand.witnesses = witnesses_of(state, job);
-  return errand;
+  job_order.phase = elastic::Phase::kRunning;
+  job_order.place = place_of(job, *seat);
+  job_order.master_addr = job.master_addr;
+  job_order.master_port = job.master_port;
+  job_order.peers = peers_of(state, job);
+  job_order.lease = cluster::round_lease_of(state, job);
+  job_order.witnesses = witnesses_of(state, job.seats);
+  job_order.plan = job.plan;
+  return job_order;
 }
 
 // Whom this node may not vouch for any more.
@@ -123,7 +148,8 @@ elastic::Orders orders_for(const cluster::State& state, const NodeId& node, cons
   orders.fence = fence_of(state, node);
   const auto here = state.jobs_on.find(node);
   if (here == state.jobs_on.end()) return orders;
-  for (const JobId& id : here->second) orders.errands.push_back(errand_of(state, state.jobs.at(id), node, outputs));
+  for (const JobId& id : here->second)
+    orders.job_orders.push_back(job_order_of(state, state.jobs.at(id), node, outputs));
   return orders;
 }
 

@@ -17,40 +17,40 @@ History two_nodes() {
   return history;
 }
 
-elastic::Errand errand(const History& history, const std::string& node) {
+elastic::JobOrder job_order(const History& history, const std::string& node) {
   const elastic::Orders orders = orders_for(history.state, NodeId{node}, "/jobs");
-  EXPECT_EQ(orders.errands.size(), 1u);
-  return orders.errands.empty() ? elastic::Errand{} : orders.errands.front();
+  EXPECT_EQ(orders.job_orders.size(), 1u);
+  return orders.job_orders.empty() ? elastic::JobOrder{} : orders.job_orders.front();
 }
 
 TEST(Orders, FollowTheRoundsOfAJob) {
   History history = two_nodes();
   const JobId job = history.submit(2, 4);
-  EXPECT_TRUE(orders_for(history.state, NodeId{"n-1"}, "/jobs").errands.empty());
+  EXPECT_TRUE(orders_for(history.state, NodeId{"n-1"}, "/jobs").job_orders.empty());
   history.place(job, {{"n-2", 1}, {"n-1", 3}});
-  EXPECT_EQ(errand(history, "n-1").phase, Phase::kGathering);
-  EXPECT_EQ(errand(history, "n-1").workers, 3);
-  EXPECT_EQ(errand(history, "n-1").output, "/jobs/" + job.value + "/output");
+  EXPECT_EQ(job_order(history, "n-1").phase, Phase::kGathering);
+  EXPECT_EQ(job_order(history, "n-1").workers, 3);
+  EXPECT_EQ(job_order(history, "n-1").output, "/jobs/" + job.value + "/output");
   history.start(job);
-  const elastic::Errand running = errand(history, "n-1");
+  const elastic::JobOrder running = job_order(history, "n-1");
   EXPECT_EQ(running.phase, Phase::kRunning);
   EXPECT_EQ(running.generation, 1u);
   EXPECT_EQ(running.master_addr, "127.0.1.1");
   EXPECT_EQ(running.master_port, 5000);
   history.place(job, {{"n-2", 2}});
-  EXPECT_EQ(errand(history, "n-1").phase, Phase::kEnded);
-  EXPECT_EQ(errand(history, "n-1").grace, history.job(job).spec.checkpoint_timeout) << "it may save";
+  EXPECT_EQ(job_order(history, "n-1").phase, Phase::kEnded);
+  EXPECT_EQ(job_order(history, "n-1").grace, history.job(job).spec.checkpoint_timeout) << "it may save";
   history.add(JobStopping{job, false, ""});
-  EXPECT_EQ(errand(history, "n-2").phase, Phase::kEnded);
-  EXPECT_EQ(errand(history, "n-2").grace, history.job(job).spec.grace);
+  EXPECT_EQ(job_order(history, "n-2").phase, Phase::kEnded);
+  EXPECT_EQ(job_order(history, "n-2").grace, history.job(job).spec.grace);
 }
 
 TEST(Orders, GiveTheRanksThatTheRoundHas) {
   History history = two_nodes();
   const JobId job = history.running(job_of(2, 4), {{"n-2", 1}, {"n-1", 3}});
   const std::vector<elastic::Assignment> places = elastic::assign_ranks(round_of(history.state, history.job(job)));
-  EXPECT_EQ(errand(history, "n-2").place, places.at(0));
-  EXPECT_EQ(errand(history, "n-1").place, places.at(1));
+  EXPECT_EQ(job_order(history, "n-2").place, places.at(0));
+  EXPECT_EQ(job_order(history, "n-1").place, places.at(1));
   EXPECT_EQ(places.at(1).first_rank, 1);
 }
 
@@ -59,7 +59,7 @@ TEST(Orders, AfterAFailureNobodySaves) {
   const JobId job = history.running(job_of(2, 4), {{"n-1", 2}, {"n-2", 2}});
   history.fail(job, "n-1");
   history.place(job, {{"n-1", 2}, {"n-2", 2}});
-  EXPECT_EQ(errand(history, "n-2").grace, history.job(job).spec.grace);
+  EXPECT_EQ(job_order(history, "n-2").grace, history.job(job).spec.grace);
 }
 
 // It would have run the workers of a seat that is done a second time.
@@ -68,7 +68,7 @@ TEST(Orders, AReplacedAgentRunsNothingOfTheOldOnes) {
   const JobId job = history.running(job_of(2, 4), {{"n-1", 2}, {"n-2", 2}});
   history.add(SeatDone{job, 1, NodeId{"n-1"}});
   history.add(History::joined(NodeId{"n-1"}, "other", cpus(4)));
-  EXPECT_EQ(errand(history, "n-1").phase, Phase::kEnded);
+  EXPECT_EQ(job_order(history, "n-1").phase, Phase::kEnded);
 }
 
 TEST(Orders, AnOutputIsWantedWhenNobodyWritesIt) {
@@ -95,7 +95,7 @@ TEST(Orders, ADrainingNodeIsToldSo) {
   EXPECT_FALSE(orders_for(history.state, NodeId{"n-1"}, "/jobs").drain);
   history.add(NodeDraining{NodeId{"n-1"}, "asked"});
   EXPECT_TRUE(orders_for(history.state, NodeId{"n-1"}, "/jobs").drain);
-  EXPECT_TRUE(orders_for(history.state, NodeId{"nowhere"}, "/jobs").errands.empty());
+  EXPECT_TRUE(orders_for(history.state, NodeId{"nowhere"}, "/jobs").job_orders.empty());
 }
 
 }  // namespace

@@ -8,12 +8,13 @@
 namespace rubato::reconcile {
 namespace {
 
-using elastic::ErrandReport;
-using elastic::ErrandState;
+using elastic::JobOrderReport;
+using elastic::JobOrderState;
 
 // An elastic job on the first of two nodes, with room to grow; a second has passed since it began.
 struct NewHead {
   History history;
+  PlanMemory memory;
   Observed observed;
   JobId job;
 
@@ -28,19 +29,19 @@ struct NewHead {
   }
   std::vector<std::string> decide_types(std::vector<Event> happened = {}) {
     std::vector<std::string> types;
-    for (const Record& record : decide(history.state, observed, std::move(happened), history.now).records)
+    for (const Record& record : decide(history.state, memory, observed, std::move(happened), history.now).records)
       types.emplace_back(type_name(record.event));
     return types;
   }
-  ErrandReport report(ErrandState state, Generation succeeded = 0) const {
-    ErrandReport report;
+  JobOrderReport report(JobOrderState state, Generation succeeded = 0) const {
+    JobOrderReport report;
     report.job = job;
     report.generation = history.job(job).generation;
     report.state = state;
     report.succeeded = succeeded;
     return report;
   }
-  std::vector<std::string> hear(const std::string& node, const ErrandReport& report) {
+  std::vector<std::string> hear(const std::string& node, const JobOrderReport& report) {
     observed.unheard.erase(NodeId{node});
     return decide_types(observe(history.state, observed, NodeId{node}, {report}));
   }
@@ -50,25 +51,25 @@ using Types = std::vector<std::string>;
 TEST(NewHead, DecidesNothingBeforeItHasHeardAll) {
   NewHead head(10s);
   EXPECT_EQ(head.decide_types(), Types{}) << "neither growth nor timeout";
-  EXPECT_EQ(head.hear("n-1", head.report(ErrandState::kSucceeded)), (Types{"seat-done", "job-ended"}));
+  EXPECT_EQ(head.hear("n-1", head.report(JobOrderState::kSucceeded)), (Types{"seat-done", "job-ended"}));
   EXPECT_EQ(head.history.job(head.job).phase, JobPhase::kSucceeded);
 }
 
 TEST(NewHead, EndsWhatIsStillThereAfterItsTimeout) {
   NewHead head(10s);
-  EXPECT_EQ(head.hear("n-1", head.report(ErrandState::kRunning)), Types{"job-stopping"});
+  EXPECT_EQ(head.hear("n-1", head.report(JobOrderState::kRunning)), Types{"job-stopping"});
 }
 
 TEST(NewHead, LetsJobsGrowWhenAllAreHeard) {
   NewHead head;
-  EXPECT_EQ(head.hear("n-1", head.report(ErrandState::kRunning)), Types{});
+  EXPECT_EQ(head.hear("n-1", head.report(JobOrderState::kRunning)), Types{});
   head.observed.unheard.clear();
   EXPECT_EQ(head.decide_types(), Types{"job-placed"});
 }
 
 TEST(NewHead, DoesNotWaitForWhoeverWasGivenUp) {
   NewHead head;
-  EXPECT_EQ(head.hear("n-1", head.report(ErrandState::kRunning)), Types{});
+  EXPECT_EQ(head.hear("n-1", head.report(JobOrderState::kRunning)), Types{});
   EXPECT_EQ(head.decide_types({NodeLost{NodeId{"n-2"}, "gone"}}).front(), "node-lost");
   EXPECT_FALSE(any_unheard(head.history.state, head.observed));
 }
@@ -76,8 +77,8 @@ TEST(NewHead, DoesNotWaitForWhoeverWasGivenUp) {
 TEST(NewHead, WaitsForTheLastLinesOfAJobThatIsDone) {
   NewHead head(10s);
   head.observed.unheard.clear();
-  EXPECT_EQ(head.hear("n-1", head.report(ErrandState::kRunning, 1)), Types{}) << "no growth, no timeout";
-  EXPECT_EQ(head.hear("n-1", head.report(ErrandState::kSucceeded, 1)), (Types{"seat-done", "job-ended"}));
+  EXPECT_EQ(head.hear("n-1", head.report(JobOrderState::kRunning, 1)), Types{}) << "no growth, no timeout";
+  EXPECT_EQ(head.hear("n-1", head.report(JobOrderState::kSucceeded, 1)), (Types{"seat-done", "job-ended"}));
 }
 
 TEST(NewHead, GivesAgentsThatStartedMeanwhileTimeToJoin) {
@@ -106,7 +107,7 @@ TEST(Success, IsHeardHoweverLate) {
       EXPECT_EQ(head.decide_types(), Types{"job-placed"});
     }
     // It was done when it was told.
-    const ErrandReport late = head.report(stopped ? ErrandState::kGone : ErrandState::kReady, 1);
+    const JobOrderReport late = head.report(stopped ? JobOrderState::kGone : JobOrderState::kReady, 1);
     EXPECT_EQ(head.hear("n-1", late).front(), "seat-done");
     EXPECT_EQ(head.history.job(head.job).phase, JobPhase::kSucceeded);
   }
@@ -139,12 +140,13 @@ TEST(Demand, OfAJobThatGathersAfterAFailureIsSeenAgain) {
   history.add(NodeGone{NodeId{"n-3"}});
   history.place(job, {{"n-1", 1}, {"n-2", 1}});
   Wake wake;
-  for (const Event& event : advance_scale_when_due(history.state, history.now, wake))
+  PlanMemory memory;
+  for (const Event& event : advance_scale_when_due(history.state, memory, history.now, wake))
     EXPECT_FALSE(std::holds_alternative<NodeRequested>(event)) << "it may still fail for good";
   history.pass(2s);
   history.start(job);
   bool requested = false;
-  for (const Event& event : advance_scale_when_due(history.state, history.now, wake))
+  for (const Event& event : advance_scale_when_due(history.state, memory, history.now, wake))
     requested |= std::holds_alternative<NodeRequested>(event);
   EXPECT_TRUE(requested);
 }

@@ -13,8 +13,7 @@ namespace rubato::reconcile {
 // JobSized for each job whose size, or whose reason for it, is another one now.
 std::vector<cluster::Event> resize(const cluster::State& state, WallTime now);
 
-// With how many workers each of them still does half of what the first one does. At most twice as many as it has been
-// seen with: nobody knows what lies beyond.
-int worthwhile_workers(const cluster::Job& job);
+// What it may have at most: twice as many as it has been seen with, for nobody knows what lies beyond.
+int most_explored(const cluster::Job& job);
 
 }  // namespace rubato::reconcile

@@ -39,7 +39,7 @@ struct Adaptive : ::testing::Test {
       for (const JobId& id : history.state.active) {
         for (const auto& [node, workers] : history.job(id).leaving) gone.emplace_back(SeatVacated{id, node});
       }
-      const Decision decision = decide(history.state, observed, std::move(gone), history.now);
+      const Decision decision = decide(history.state, memory, observed, std::move(gone), history.now);
       for (const Record& record : decision.records) told.push_back(record.event);
       history.pass(10s);
     }
@@ -50,6 +50,7 @@ struct Adaptive : ::testing::Test {
         std::ranges::count_if(told, [](const Event& event) { return std::holds_alternative<E>(event); }));
   }
   History history;
+  PlanMemory memory;
   Observed observed;
   std::vector<Event> told;
 };
@@ -141,11 +142,118 @@ TEST_F(Adaptive, SizesFollowTheNodes) {
 TEST_F(Adaptive, MoreThanTwiceWhatWasSeenIsNotAskedFor) {
   const JobId job = history.running(job_of(1, 100), {{"n-1", 2}});
   history.add(JobProfiled{job, profile(0.001, 2)});
-  EXPECT_EQ(worthwhile_workers(history.job(job)), 4);
+  const auto worthwhile = [&] {
+    const std::vector<Event> events = resize(history.state, history.now);
+    return events.empty() ? history.job(job).worthwhile : std::get<JobSized>(events.front()).worthwhile;
+  };
+  EXPECT_EQ(worthwhile(), 4);
   history.add(JobProfiled{job, profile(0.001, 50)});
-  EXPECT_EQ(worthwhile_workers(history.job(job)), 100);
+  EXPECT_GT(worthwhile(), 32);
   history.add(JobProfiled{job, profile(100, 50)});
-  EXPECT_LT(worthwhile_workers(history.job(job)), 4);
+  EXPECT_LT(worthwhile(), 4);
+}
+
+int sized_by(const std::vector<Event>& events, const JobId& job, int before) {
+  for (const Event& event : events) {
+    const auto* sized = std::get_if<JobSized>(&event);
+    if (sized && sized->job == job) return sized->workers;
+  }
+  return before;
+}
+
+TEST_F(Adaptive, AJobWithLessLeftComesFirst) {
+  const JobId near = history.running(job_of(1, 16), {{"n-1", 4}, {"n-2", 4}});
+  const JobId far = history.running(job_of(1, 16), {{"n-3", 4}, {"n-4", 4}});
+  JobProfile told = profile(0.001);
+  told.done_iters = 10;
+  told.total_iters = 20'000'000;
+  history.add(JobProfiled{far, told});
+  told.total_iters = 200'000;
+  history.add(JobProfiled{near, told});
+  const std::vector<Event> events = resize(history.state, history.now);
+  EXPECT_GT(sized_by(events, near, 8), sized_by(events, far, 8));
+}
+
+TEST_F(Adaptive, WeightsAndDeadlinesOfJobsCount) {
+  const JobId first = history.running(job_of(1, 16), {{"n-1", 4}, {"n-2", 4}});
+  const JobId second = history.running(job_of(1, 16), {{"n-3", 4}, {"n-4", 4}});
+  for (const JobId& job : {first, second}) history.add(JobProfiled{job, profile(0.001)});
+  history.pass(2h);
+  const auto first_gets_more = [&] {
+    const std::vector<Event> events = resize(history.state, history.now);
+    return sized_by(events, first, 8) > sized_by(events, second, 8);
+  };
+  JobSpec& spec = history.state.jobs.at(first).spec;
+  EXPECT_FALSE(first_gets_more());
+  spec.weight = 100;
+  EXPECT_TRUE(first_gets_more());
+  spec.weight = 1;
+  spec.deadline = 2h + 10min;
+  EXPECT_TRUE(first_gets_more());
+}
+
+TEST_F(Adaptive, WhatAChangeCostsIsMeasured) {
+  const JobId job = history.running(job_of(1, 16), {{"n-1", 4}});
+  EXPECT_EQ(change_cost_s(history.job(job)), 30) << "nobody has seen it change";
+  const auto change = [&](Duration takes) {
+    const Job& now = history.job(job);
+    JobPlaced placed;
+    placed.job = job;
+    placed.generation = now.generation + 1;
+    placed.seats = now.seats;
+    history.add(placed);
+    history.pass(takes);
+    JobStarted started;
+    started.job = job;
+    started.generation = placed.generation;
+    history.add(started);
+  };
+  change(4s);
+  JobProfile told = profile(0.001);
+  told.start_s = 2;
+  history.add(JobProfiled{job, told});
+  EXPECT_DOUBLE_EQ(change_cost_s(history.job(job)), 6);
+  change(2s);
+  EXPECT_DOUBLE_EQ(change_cost_s(history.job(job)), 5);
+  EXPECT_DOUBLE_EQ(change_cost_s(decode_snapshot(encode_snapshot(history.state)).jobs.at(job)), 5);
+}
+
+TEST_F(Adaptive, TimesOfOtherDevicesAreNotTakenForTheseOnes) {
+  history.configure({node_type("n", cpus(4), 4, 8), node_type("slow", cpus(4), 0, 8)});
+  const JobId job = history.running(job_of(1, 16), {{"n-1", 4}});
+  JobProfile told = profile(0.001);
+  told.device = "fast device";
+  told.perf_by_device["slow device"] = JobProfile::Perf{100, 10, 1, 0.1, 1, 0.1, 1};
+  history.add(JobProfiled{job, told});
+  EXPECT_EQ(history.state.devices.at("n"), "fast device");
+  EXPECT_FALSE(history.state.devices.contains("slow"));
+  const State back = decode_snapshot(encode_snapshot(history.state));
+  EXPECT_EQ(back.devices, history.state.devices);
+}
+
+TEST_F(Adaptive, ThePolicyAndTheUtilityAreTheFiles) {
+  const JobId job = history.running(job_of(1, 100), {{"n-1", 4}, {"n-2", 4}});
+  history.add(JobProfiled{job, profile(0.3, 50)});
+  const auto worthwhile = [&](double least_utility) {
+    history.state.spec->adaptive.least_utility = least_utility;
+    const std::vector<Event> events = resize(history.state, history.now);
+    return std::get<JobSized>(events.front()).worthwhile;
+  };
+  EXPECT_GT(worthwhile(0.05), worthwhile(0.9));
+}
+
+TEST_F(Adaptive, DearerNodesMustGiveMore) {
+  const JobId job = history.running(job_of(1, 100), {{"n-1", 4}, {"n-2", 4}});
+  history.add(JobProfiled{job, profile(0.3, 50)});
+  for (auto& [id, node] : history.state.nodes) node.offering.price_per_hour = 1;
+  const auto worthwhile = [&](double price) {
+    history.state.spec->types.at("n").offerings = {Offering{"", Market::kOnDemand, price}};
+    const std::vector<Event> events = resize(history.state, history.now);
+    return std::get<JobSized>(events.front()).worthwhile;
+  };
+  EXPECT_GT(worthwhile(1), worthwhile(20));
+  history.state.spec->scaling.budget_per_hour = 4;
+  EXPECT_LE(worthwhile(1), 16) << "four nodes are all that the budget pays";
 }
 
 TEST_F(Adaptive, SizesAndProfilesOutliveTheHead) {

@@ -88,6 +88,7 @@ class InputMaker {
   bool bringup();
   bool has_demand() const { return !input_.gangs.empty() || !input_.demands.empty() || !input_.requests.empty(); }
   void demand(const Resources& each, int64_t count);
+  void add_gang(std::string name, const Resources& each, int count);
 
   const State& state_;
   const ClusterSpec& spec_;
@@ -100,22 +101,6 @@ class InputMaker {
 
 // They cost nothing unless the file gives a price.
 bool has_own_machines(const ClusterSpec& spec) { return provider_kind(spec.provider).has_own_machines; }
-
-policy::Market market_of(Market market) {
-  return market == Market::kSpot ? policy::Market::kSpot : policy::Market::kOnDemand;
-}
-
-policy::SpotPolicy spot_of(SpotPolicy spot) {
-  switch (spot) {
-    case SpotPolicy::kPrefer:
-      return policy::SpotPolicy::kPrefer;
-    case SpotPolicy::kOnly:
-      return policy::SpotPolicy::kOnly;
-    case SpotPolicy::kNever:
-      return policy::SpotPolicy::kNever;
-  }
-  return policy::SpotPolicy::kPrefer;
-}
 
 // The type that workers are of when nobody says it: the only one besides the head's.
 std::string worker_type(const ClusterSpec& spec) {
@@ -135,7 +120,7 @@ void InputMaker::add_limits() {
   input_.upscaling_speed = scaling.upscaling_speed;
   input_.launch_concurrency = scaling.launch_concurrency;
   input_.idle_timeout = scaling.idle_timeout;
-  input_.spot = spot_of(scaling.spot);
+  input_.spot = scaling.spot;
   input_.on_demand_base = scaling.on_demand_base;
   input_.price_cap = scaling.price_cap;
   input_.budget_per_hour = scaling.budget_per_hour;
@@ -151,8 +136,23 @@ void InputMaker::demand(const Resources& each, int64_t count) {
 
 // What it lacks of its MAX, if it would take more: one whose first workers have ended well does not grow any more.
 void InputMaker::add_growth(const Job& job, int have) {
-  if (!job.done.empty() || job.failure_pending) return;
-  demand(job.spec.per_worker, std::max(0, job.workers_worthwhile() - have));
+  if (!job.done.empty() || job.restarts.failure_pending) return;
+  const int missing = std::max(0, job.workers_worthwhile() - have);
+  const int step = job.spec.workers_step;
+  if (step == 1) return demand(job.spec.per_worker, missing);
+  // A node for a part of a step would stand idle.
+  for (size_t i = 0; i < std::min(kGangsAlike, static_cast<size_t>(missing / step)); ++i) {
+    if (input_.gangs.size() >= kGangsMax || caps_.take(job.spec.per_worker, step) < step) return;
+    add_gang(fmt::format("a step of job {}", job.id.value), job.spec.per_worker, step);
+  }
+}
+
+// All of them at once or none.
+void InputMaker::add_gang(std::string name, const Resources& each, int count) {
+  policy::Gang gang;
+  gang.name = std::move(name);
+  gang.bundles.push_back({each, count});
+  input_.gangs.push_back(std::move(gang));
 }
 
 void InputMaker::add_queued() {
@@ -172,10 +172,7 @@ void InputMaker::add_queued() {
       demand(spec.per_worker, 1);
     } else if (input_.gangs.size() < kGangsMax && ++alike[{spec.per_worker, spec.workers_min}] <= kGangsAlike &&
                caps_.take(spec.per_worker, spec.workers_min) > 0) {
-      policy::Gang gang;
-      gang.name = fmt::format("job {}", job->id.value);
-      gang.bundles.push_back({spec.per_worker, spec.workers_min});
-      input_.gangs.push_back(std::move(gang));
+      add_gang(fmt::format("job {}", job->id.value), spec.per_worker, spec.workers_min);
     }
   }
   for (const auto& [priority, submitted, job] : order) add_growth(*job, job->spec.workers_min);
@@ -224,7 +221,7 @@ std::vector<policy::Offering> InputMaker::offered(const NodeType& type) {
   for (const Offering& one : offerings_of(type)) {
     policy::Offering offering;
     offering.zone = one.zone;
-    offering.market = market_of(one.market);
+    offering.market = one.market;
     if (one.price_per_hour > 0 || has_own_machines(spec_)) offering.price_per_hour = one.price_per_hour;
     offering.blocked = blocked(type, one);
     out.push_back(std::move(offering));
@@ -258,13 +255,15 @@ void InputMaker::add_types() {
       out.min_workers = std::min(type.max_workers, std::max(1, type.min_workers));
     out.offerings = offered(type);
     for (const policy::Offering& one : out.offerings) {
-      if (one.market == policy::Market::kOnDemand && one.price_per_hour) out.price_per_hour = one.price_per_hour;
+      if (one.market == Market::kOnDemand && one.price_per_hour) out.price_per_hour = one.price_per_hour;
     }
     input_.types.emplace(name, std::move(out));
   }
 }
 
 void InputMaker::add_node(const Node& node, const std::set<NodeId>& shunned) {
+  // It goes, whatever is decided: its replacement need not wait for that.
+  if (node.departs()) return;
   const auto type = spec_.types.find(node.type);
   const Resources resources = type == spec_.types.end() ? node.resources : resources_of(state_, type->second);
   const bool known = type != spec_.types.end();
@@ -274,7 +273,7 @@ void InputMaker::add_node(const Node& node, const std::set<NodeId>& shunned) {
     policy::ScaleLaunching launching;
     launching.type = node.type;
     launching.zone = node.offering.zone;
-    launching.market = market_of(node.offering.market);
+    launching.market = node.offering.market;
     input_.launching.push_back(std::move(launching));
     return;
   }
@@ -283,7 +282,7 @@ void InputMaker::add_node(const Node& node, const std::set<NodeId>& shunned) {
   out.type = node.type;
   out.head = node.head;
   out.zone = node.offering.zone;
-  out.market = market_of(node.offering.market);
+  out.market = node.offering.market;
   out.leaving = node.phase != NodePhase::kUp && !comes;
   if (comes) {
     out.available = resources;
@@ -333,10 +332,10 @@ void InputMaker::add_nodes() {
   }
   // Busy nodes without room are only counted, but where it is asked what each could hold, or how much of it is in use.
   const bool one_by_one = !input_.requests.empty() || input_.legacy || !shunned.empty();
-  for (const NodeId& id : state_.index.loose()) add_node(state_.nodes.at(id), shunned);
+  for (const NodeId& id : state_.index.unassigned()) add_node(state_.nodes.at(id), shunned);
   for (const auto& [lot, nodes] : state_.index.busy()) {
     if (!one_by_one && !holds_some(lot.free)) {
-      input_.full.push_back({lot.type, static_cast<int>(nodes.size()), lot.zone, market_of(lot.market), lot.free});
+      input_.full.push_back({lot.type, static_cast<int>(nodes.size()), lot.zone, lot.market, lot.free});
       continue;
     }
     for (const NodeId& id : nodes) add_node(state_.nodes.at(id), shunned);
@@ -381,9 +380,9 @@ policy::ScalePlan plan_with(const State& state, const ClusterSpec& next, WallTim
   return policy::plan_scale(scale_input(changed, now, unused));
 }
 
-std::vector<std::string> demand_words(const State& state, WallTime now) {
-  std::vector<std::string> words;
-  if (!state.spec) return words;
+std::vector<std::string> demand_texts(const State& state, WallTime now) {
+  std::vector<std::string> texts;
+  if (!state.spec) return texts;
   Wake unused;
   InputMaker maker(state, now, unused);
   maker.add_demand();
@@ -394,17 +393,17 @@ std::vector<std::string> demand_words(const State& state, WallTime now) {
     ++jobs;
   }
   for (const auto& [each, sum] : gangs) {
-    words.push_back(fmt::format("{} workers of {} for {} job{}", sum.first, describe(each), sum.second,
+    texts.push_back(fmt::format("{} workers of {} for {} job{}", sum.first, describe(each), sum.second,
                                 sum.second == 1 ? "" : "s"));
   }
   for (const policy::Bundles& one : maker.input().demands) {
-    words.push_back(fmt::format("{} worker{} of {}", one.count, one.count == 1 ? "" : "s", describe(one.each)));
+    texts.push_back(fmt::format("{} worker{} of {}", one.count, one.count == 1 ? "" : "s", describe(one.each)));
   }
   for (const cluster::Bundle& one : state.wanted_bundles) {
-    words.push_back(one.count == 1 ? fmt::format("a request for {}", describe(one.each))
+    texts.push_back(one.count == 1 ? fmt::format("a request for {}", describe(one.each))
                                    : fmt::format("a request for {} times {}", one.count, describe(one.each)));
   }
-  return words;
+  return texts;
 }
 
 }  // namespace rubato::reconcile

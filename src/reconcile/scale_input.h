@@ -33,6 +33,6 @@ double price_of(const cluster::State& state, const NodeType& type, const Offerin
 policy::ScalePlan plan_with(const cluster::State& state, const ClusterSpec& next, WallTime now);
 
 // The demand in words: "3 workers of 1 CPU for 2 jobs", "a request for 8 CPU"; empty when there is none.
-std::vector<std::string> demand_words(const cluster::State& state, WallTime now);
+std::vector<std::string> demand_texts(const cluster::State& state, WallTime now);
 
 }  // namespace rubato::reconcile

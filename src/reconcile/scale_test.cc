@@ -14,15 +14,21 @@ double cpu_ms() {
   return static_cast<double>(usage.ru_utime.tv_sec) * 1e3 + static_cast<double>(usage.ru_utime.tv_usec) * 1e-3;
 }
 
+// A state, and what its head remembers.
+struct Head : State {
+  explicit Head(const State& state) : State(state) {}
+  PlanMemory memory;
+};
+
 // Turn after turn, until nothing more follows at once. Returns the number of records.
-size_t timed(const char* what, State& state, std::vector<Event> events, WallTime now, const Observed& observed = {}) {
+size_t timed(const char* what, Head& state, std::vector<Event> events, WallTime now, const Observed& observed = {}) {
   size_t records = 0;
   double longest = 0;
   int turns = 0;
   for (bool done = false; !done; ++turns) {
     const size_t happened = events.size();
     const double begin = cpu_ms();
-    const Decision decision = decide(state, observed, std::exchange(events, {}), now);
+    const Decision decision = decide(state, state.memory, observed, std::exchange(events, {}), now);
     longest = std::max(longest, cpu_ms() - begin);
     records += decision.records.size();
     EXPECT_LE(decision.records.size(), happened + 6'000) << "no turn decides more";
@@ -49,7 +55,7 @@ TEST(Scale, TenThousandJobsOnAThousandNodes) {
   history.nodes_up("small", 400);
   history.pass(1min);
   for (int i = 0; i < 10'000; ++i) history.submit(some_job(i));
-  State state = history.state;
+  Head state(history.state);
 
   timed("first decision: 10,000 queued, 1,000 empty nodes", state, {}, history.now);
   EXPECT_GT(state.active.size(), 500u);
@@ -69,7 +75,7 @@ TEST(Scale, TenThousandJobsOnAThousandNodes) {
   timed("one node is lost", state, {NodeLost{state.nodes.begin()->first, "silent"}}, later(history.now, 2s), observed);
   timed("one job comes", state, {JobSubmitted{JobId{"j-new"}, some_job(3), "", ""}}, later(history.now, 3s), observed);
   timed("eleven minutes later: starvation", state, {}, later(history.now, 660s), observed);
-  State copy = state;
+  Head copy = state;
   EXPECT_EQ(timed("again, nothing new", copy, {}, later(history.now, 660s), observed), 0u);
 }
 
@@ -79,7 +85,7 @@ TEST(Scale, ManyElasticJobsShareTheCluster) {
   history.nodes_up("n", 1000);
   history.pass(1min);
   for (int i = 0; i < 1000; ++i) history.submit(1, 16);
-  State state = history.state;
+  Head state(history.state);
   timed("1,000 elastic jobs grow to 8,000 workers", state, {}, history.now);
   for (const auto& [id, job] : state.jobs) EXPECT_EQ(job.workers(), 8);
 }
@@ -90,7 +96,7 @@ TEST(Scale, OneJobOnAThousandNodes) {
   history.nodes_up("n", 1000);
   history.pass(1min);
   const JobId job = history.submit(8000, 8000);
-  State state = history.state;
+  Head state(history.state);
   timed("one job with 8,000 workers", state, {}, history.now);
   Observed observed;
   for (const Seat& seat : state.jobs.at(job).seats) observed.ready[job][seat.node] = Observed::Ready{1, 5000};
@@ -98,7 +104,7 @@ TEST(Scale, OneJobOnAThousandNodes) {
   const double begin = cpu_ms();
   int last = 0;
   for (const auto& [id, node] : state.nodes)
-    last = std::max(last, orders_for(state, id, "/out").errands.at(0).place.first_rank);
+    last = std::max(last, orders_for(state, id, "/out").job_orders.at(0).place.first_rank);
   printf("%-52s %8.2f ms\n", "orders for all nodes", cpu_ms() - begin);
   EXPECT_EQ(last, 7992);
 }
@@ -113,7 +119,7 @@ TEST(Scale, QueueOfTenThousandOwnersAndSizes) {
     spec.owner = "owner-" + std::to_string(i);
     history.submit(spec);
   }
-  State state = history.state;
+  Head state(history.state);
   timed("10,000 owners, 1,000 sizes, 100 nodes", state, {}, history.now);
   timed("again, nothing new", state, {}, history.now);
   timed("starvation", state, {}, later(history.now, 660s));
@@ -131,7 +137,7 @@ TEST(Scale, ALongQueueTakesSeveralTurnsAndLosesNobody) {
     spec.owner = "owner-" + std::to_string(i % 10'000);
     happened.emplace_back(JobSubmitted{JobId{fmt::format("j-{:08}", i)}, std::move(spec), "", ""});
   }
-  State state = history.state;
+  Head state(history.state);
   timed("50,000 jobs of 10,000 owners at once", state, std::move(happened), history.now);
   EXPECT_EQ(state.active.size(), 8'000u) << "the room is used up";
   EXPECT_EQ(state.queued.size(), 42'000u);

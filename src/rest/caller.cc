@@ -36,6 +36,7 @@ void Caller::correct_clock(const HttpResponse& response) {
 Task<Caller::Try> Caller::attempt(Target target, Exchange& exchange, Duration timeout) {
   Try out;
   HttpRequest request = co_await exchange.prepare(cloud_now());
+  request.proxy = std::move(target.proxy);
   try {
     const Instant deadline = world_.clock.now() + timeout;
     out.response =

@@ -34,6 +34,7 @@ class Exchange {
 struct Target {
   Endpoint endpoint;
   TlsFiles tls;
+  std::optional<HttpProxy> proxy;
 };
 
 // The value of an answer's header, by its lower-case name; empty when it is absent.

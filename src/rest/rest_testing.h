@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,9 @@ class ScriptedNetwork final : public Network {
   std::unique_ptr<Listener> listen(const Endpoint&, const ChannelKey&, Duration) override { throw none(); }
   Task<ConnectResult> connect(Endpoint, ChannelKey, Instant, Duration) override { throw none(); }
   Task<bool> is_local(std::string) override { co_return false; }
+  Task<std::vector<std::string>> resolve(std::string name) override { co_return names[name]; }
   std::unique_ptr<PortLease> lease_port(uint16_t) override { throw none(); }
-  std::vector<std::string> addresses() override { return {}; }
+  std::vector<std::string> addresses() override { return own; }
   Task<HttpResponse> call(Endpoint endpoint, TlsFiles tls, HttpRequest request, Instant) override {
     SentRequest one;
     one.endpoint = std::move(endpoint);
@@ -39,6 +41,8 @@ class ScriptedNetwork final : public Network {
   Task<HttpResponse> stream(Endpoint, TlsFiles, HttpRequest, Instant, Channel<std::string>&) override { throw none(); }
 
   Answer answer;
+  std::map<std::string, std::vector<std::string>> names;  // and their addresses
+  std::vector<std::string> own;
   std::vector<SentRequest> sent;
 
  private:

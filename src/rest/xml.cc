@@ -2,6 +2,7 @@
 
 #include <expat.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "core/text.h"
@@ -105,6 +106,7 @@ XmlResult parse_xml(std::string_view text, const XmlLimits& limits) {
   XML_SetElementHandler(parser.get(), begin_element, end_element);
   XML_SetCharacterDataHandler(parser.get(), add_text);
   XML_SetStartDoctypeDeclHandler(parser.get(), refuse_doctype);
+  text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));  // sent while the answer was not ready
   const XML_Status status = XML_Parse(parser.get(), text.data(), static_cast<int>(text.size()), 1);
   if (status != XML_STATUS_OK || !builder.problem.empty()) {
     if (builder.problem.empty()) builder.problem = XML_ErrorString(XML_GetErrorCode(parser.get()));

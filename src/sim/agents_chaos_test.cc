@@ -26,6 +26,7 @@ class Chaos {
  public:
   Chaos(uint64_t seed, Backend backend)
       : random_(seed * 2 + (backend == Backend::kEtcd ? 1 : 0)),
+        saves_at_sigterm_(Random(seed * 7 + 5).chance(0.3)),
         size_(1 + static_cast<int>(random_.below(8))),
         group_(seed, size_, draw_spec(backend)) {
     draw_network();
@@ -43,15 +44,15 @@ class Chaos {
     const auto over = [this] { return group_.sim.now() > kCalm && group_.all_ended(); };
     const bool ended = group_.sim.simulator.run_until(over, Instant{} + 20min);
     std::string wrong;
-    for (const std::string& words : group_.broken) wrong += words + "\n";
-    for (const std::string& words : group_.sim.workers.mix_ups()) wrong += words + "\n";
+    for (const std::string& message : group_.broken) wrong += message + "\n";
+    for (const std::string& message : group_.sim.workers.mix_ups()) wrong += message + "\n";
     if (!ended) wrong += "the agents have not ended after 20 minutes\n";
     for (size_t i = 0; i < group_.started(); ++i) {
       const auto code = group_.agent(i).exit_code();
       if (code && *code != 0 && *code != 128 + SIGTERM) wrong += fmt::format("agent {} ended with {}\n", i, *code);
     }
-    if (!wrong.empty()) wrong += story_ + group_.words();
-    if (std::getenv("RUBATO_TRACE")) fmt::print("{}{}", story_, group_.words());
+    if (!wrong.empty()) wrong += story_ + group_.output();
+    if (std::getenv("RUBATO_TRACE")) fmt::print("{}{}", story_, group_.output());
     return wrong;
   }
 
@@ -86,6 +87,7 @@ class Chaos {
       WorkerModel model;
       model.start_delay = 500ms;
       model.talks = talks;
+      if (saves_at_sigterm_) model.sigterm_status = ExitStatus{0, 0};
       const Duration until_calm = kCalm + 30s - group_.sim.now();
       model.runs = std::max<Duration>(until_calm, 5s);
       if (stubborn && random.chance(0.3)) model.sigterm_delay = std::nullopt;
@@ -175,6 +177,9 @@ class Chaos {
   // The faults are over: the network heals, and every machine has an agent again.
   void calm() {
     say("calm", 0);
+    for (size_t i = 0; i < group_.started(); ++i) {
+      if (group_.agent(i).exit_code() == 0) group_.broken.push_back(fmt::format("agent {} has ended too early", i));
+    }
     group_.sim.network.heal();
     group_.sim.network.faults = NetworkFaults{};
     group_.sim.store.set_up(true);
@@ -202,6 +207,7 @@ class Chaos {
   }
 
   Random random_;
+  bool saves_at_sigterm_;  // and exits with 0
   int size_;
   AgentGroup group_;
   std::set<int> crashed_;

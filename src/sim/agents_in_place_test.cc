@@ -12,15 +12,6 @@
 namespace rubato::sim {
 namespace {
 
-WorkerModel with_library() {
-  WorkerModel model;
-  model.start_delay = 500ms;
-  model.runs = std::nullopt;
-  model.talks = false;  // its model does
-  model.sigterm_status = ExitStatus{143, 0};
-  return model;
-}
-
 class InPlaceGroup {
  public:
   InPlaceGroup(uint64_t seed, int machines, const LaunchSpec& spec) : agents(seed, machines, spec), model(agents.sim) {
@@ -32,11 +23,11 @@ class InPlaceGroup {
     return agents.sim.simulator.run_until(
         [&] { return model.members_now.size() == workers && model.newest_training > after; }, agents.sim.now() + most);
   }
-  void expect_safe() { EXPECT_TRUE(model.broken.empty()) << model.broken.front() << "\n" << agents.words(); }
+  void expect_safe() { EXPECT_TRUE(model.broken.empty()) << model.broken.front() << "\n" << agents.output(); }
   void expect_end() {
     model.ends = agents.sim.now();
     EXPECT_TRUE(agents.sim.simulator.run_until([&] { return agents.all_ended(); }, agents.sim.now() + 60s))
-        << agents.words();
+        << agents.output();
     expect_safe();
   }
 
@@ -52,10 +43,10 @@ TEST(InPlaceAgents, TakeInALateJoinerWhileTheOthersTrainOn) {
   InPlaceGroup group(1, 3, elastic_spec(1, 3));
   group.agents.start(1);
   group.agents.start(2);
-  ASSERT_TRUE(group.trains(2)) << group.agents.words();
+  ASSERT_TRUE(group.trains(2)) << group.agents.output();
   const Names before = group.model.members_now;
   group.agents.start(3);
-  ASSERT_TRUE(group.trains(3)) << group.agents.words();
+  ASSERT_TRUE(group.trains(3)) << group.agents.output();
   EXPECT_TRUE(includes(group.model.members_now, before));
   EXPECT_EQ(group.agents.sim.workers.past().size(), 0u);
   group.expect_end();
@@ -64,11 +55,11 @@ TEST(InPlaceAgents, TakeInALateJoinerWhileTheOthersTrainOn) {
 TEST(InPlaceAgents, GoOnWithoutALostAgent) {
   InPlaceGroup group(2, 3, elastic_spec(1, 3));
   group.agents.start_all();
-  ASSERT_TRUE(group.trains(3)) << group.agents.words();
+  ASSERT_TRUE(group.trains(3)) << group.agents.output();
   const Names before = group.model.members_now;
   const Instant killed = group.agents.sim.now();
   group.agents.agent(2).kill();
-  ASSERT_TRUE(group.trains(2)) << group.agents.words();
+  ASSERT_TRUE(group.trains(2)) << group.agents.output();
   EXPECT_LT(group.agents.sim.now() - killed, 500ms);
   EXPECT_TRUE(includes(before, group.model.members_now));
   group.expect_end();
@@ -77,11 +68,11 @@ TEST(InPlaceAgents, GoOnWithoutALostAgent) {
 TEST(InPlaceAgents, GoOnUnderASuccessorOfTheHost) {
   InPlaceGroup group(3, 3, elastic_spec(1, 3));
   group.agents.start_all();
-  ASSERT_TRUE(group.trains(3)) << group.agents.words();
+  ASSERT_TRUE(group.trains(3)) << group.agents.output();
   const Names before = group.model.members_now;
   group.agents.agent(0).kill();
-  ASSERT_TRUE(group.trains(2)) << group.agents.words();
-  EXPECT_TRUE(includes(before, group.model.members_now)) << group.agents.words();
+  ASSERT_TRUE(group.trains(2)) << group.agents.output();
+  EXPECT_TRUE(includes(before, group.model.members_now)) << group.agents.output();
   group.expect_end();
 }
 
@@ -91,13 +82,13 @@ TEST(InPlaceAgents, ReplaceADeadWorkerAndKeepTheOthers) {
   spec.nproc = 2;
   InPlaceGroup group(4, 2, spec);
   group.agents.start_all();
-  ASSERT_TRUE(group.trains(4)) << group.agents.words();
+  ASSERT_TRUE(group.trains(4)) << group.agents.output();
   const Names before = group.model.members_now;
   group.agents.sim.workers.end(group.agents.sim.workers.live().rbegin()->first, ExitStatus{0, SIGSEGV});
-  ASSERT_TRUE(group.trains(3)) << group.agents.words();
+  ASSERT_TRUE(group.trains(3)) << group.agents.output();
   const Names survivors = group.model.members_now;
   EXPECT_TRUE(includes(before, survivors));
-  ASSERT_TRUE(group.trains(4)) << group.agents.words();
+  ASSERT_TRUE(group.trains(4)) << group.agents.output();
   EXPECT_TRUE(includes(group.model.members_now, survivors));
   group.expect_end();
 }
@@ -105,26 +96,45 @@ TEST(InPlaceAgents, ReplaceADeadWorkerAndKeepTheOthers) {
 TEST(InPlaceAgents, StopWorkersOfAnAgentThatIsCutOffWithinTheLease) {
   InPlaceGroup group(5, 3, elastic_spec(1, 3));
   group.agents.start_all();
-  ASSERT_TRUE(group.trains(3)) << group.agents.words();
+  ASSERT_TRUE(group.trains(3)) << group.agents.output();
   const uint64_t generation = group.model.newest_training;
   const auto cut = group.agents.sim.network.isolate(3);
-  ASSERT_TRUE(group.trains(2, generation, 8s)) << group.agents.words();
+  ASSERT_TRUE(group.trains(2, generation, 8s)) << group.agents.output();
   for (const auto& [id, worker] : group.agents.sim.workers.live()) EXPECT_NE(worker.machine, 3);
   group.agents.sim.network.heal(cut);
-  ASSERT_TRUE(group.trains(3, generation)) << group.agents.words();
+  ASSERT_TRUE(group.trains(3, generation)) << group.agents.output();
   group.expect_end();
 }
 
 TEST(InPlaceAgents, LeaveInPeaceOnSigterm) {
   InPlaceGroup group(6, 3, elastic_spec(1, 3));
   group.agents.start_all();
-  ASSERT_TRUE(group.trains(3)) << group.agents.words();
+  ASSERT_TRUE(group.trains(3)) << group.agents.output();
   group.agents.signal(2, SIGTERM);
-  ASSERT_TRUE(group.trains(2)) << group.agents.words();
+  ASSERT_TRUE(group.trains(2)) << group.agents.output();
   group.agents.sim.simulator.run_for(1s);
-  EXPECT_EQ(group.agents.agent(2).exit_code(), 128 + SIGTERM) << group.agents.words();
+  EXPECT_EQ(group.agents.agent(2).exit_code(), 128 + SIGTERM) << group.agents.output();
   EXPECT_EQ(group.agents.sim.workers.past().back().status, (ExitStatus{143, 0}));
   EXPECT_FALSE(group.agents.sim.workers.past().back().told_to_end);
+  group.expect_end();
+}
+
+TEST(InPlaceAgents, OneThatCannotWriteThePlanLeavesAndItsWorkerMaySave) {
+  InPlaceGroup group(9, 3, elastic_spec(1, 3));
+  group.agents.start(1);
+  const size_t full = group.agents.start(2);
+  ASSERT_TRUE(group.trains(2)) << group.agents.output();
+  const uint64_t before = group.model.newest_training;
+  group.model.full.insert("/plans/2");
+  group.agents.start(3);
+  const auto has_left = [&] { return !group.agents.running(full); };
+  ASSERT_TRUE(group.agents.sim.simulator.run_until(has_left, group.agents.sim.now() + 60s)) << group.agents.output();
+  EXPECT_NE(group.agents.output().find("no space left"), std::string::npos);
+  for (const WorkerRecord& worker : group.agents.sim.workers.past()) {
+    if (worker.machine != 2) continue;
+    EXPECT_EQ(worker.status->code, 143) << "not told to save";
+  }
+  ASSERT_TRUE(group.trains(2, before, 60s)) << group.agents.output();
   group.expect_end();
 }
 
@@ -133,14 +143,14 @@ TEST(InPlaceAgents, ASpareStepsInAtOnce) {
   spec.spares = 1;
   InPlaceGroup group(7, 3, spec);
   group.agents.start_all();
-  ASSERT_TRUE(group.trains(2)) << group.agents.words();
+  ASSERT_TRUE(group.trains(2)) << group.agents.output();
   group.agents.sim.simulator.run_for(3s);  // it is imported meanwhile
-  ASSERT_EQ(group.agents.sim.workers.live().size(), 3u) << group.agents.words();
+  ASSERT_EQ(group.agents.sim.workers.live().size(), 3u) << group.agents.output();
   const Instant killed = group.agents.sim.now();
   const uint64_t generation = group.model.newest_training;
   const bool second = group.agents.agent(1).console().err_text().find("spare") == std::string::npos;
   group.agents.agent(second ? 1 : 2).kill();
-  ASSERT_TRUE(group.trains(2, generation)) << group.agents.words();
+  ASSERT_TRUE(group.trains(2, generation)) << group.agents.output();
   EXPECT_LT(group.agents.sim.now() - killed, 500ms);
   group.expect_end();
 }
@@ -159,8 +169,8 @@ TEST(InPlaceAgents, AMixedGroupRestarts) {
   ASSERT_EQ(group.agents.sim.workers.live().size(), 2u);
   group.agents.start(3);
   group.agents.sim.simulator.run_for(5s);
-  EXPECT_EQ(group.agents.sim.workers.live().size(), 3u) << group.agents.words();
-  EXPECT_EQ(group.agents.sim.workers.past().size(), 2u) << group.agents.words();
+  EXPECT_EQ(group.agents.sim.workers.live().size(), 3u) << group.agents.output();
+  EXPECT_EQ(group.agents.sim.workers.past().size(), 2u) << group.agents.output();
 }
 
 constexpr Instant kCalm = Instant{} + 60s;
@@ -203,8 +213,8 @@ class InPlaceChaosRun {
       const auto code = agents.agent(i).exit_code();
       if (code && *code != 0 && *code != 128 + SIGTERM) wrong += fmt::format("agent {} ended with {}\n", i, *code);
     }
-    if (!wrong.empty()) wrong += story_ + agents.words();
-    if (std::getenv("RUBATO_TRACE")) fmt::print("{}{}", story_, agents.words());
+    if (!wrong.empty()) wrong += story_ + agents.output();
+    if (std::getenv("RUBATO_TRACE")) fmt::print("{}{}", story_, agents.output());
     for (const auto& [id, groups] : group_.model.groups_of) changes += groups > 1 ? 1 : 0;
     return wrong;
   }

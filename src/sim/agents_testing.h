@@ -88,7 +88,7 @@ class AgentGroup {
                                    sim.now() + most);
   }
 
-  std::string words() const {
+  std::string output() const {
     std::string all;
     for (size_t i = 0; i < agents_.size(); ++i) {
       const SimProgram& program = *agents_[i]->program;
@@ -134,8 +134,8 @@ class AgentGroup {
       }
     }
   }
-  void add_broken(std::string words) {
-    if (broken.size() < 5) broken.push_back(std::move(words));
+  void add_broken(std::string text) {
+    if (broken.size() < 5) broken.push_back(std::move(text));
   }
   std::string at() const { return format_duration(sim.now() - Instant{}); }
 

@@ -5,18 +5,30 @@
 
 #include "cluster/apply.h"
 #include "sim/cluster_testing.h"
+#include "sim/in_place_testing.h"
 
 namespace rubato::sim {
 namespace {
 
 using cluster::JobPhase;
 
+// What agents offer their workers, and what those make of it.
+enum class Workers { kAlone, kPlain, kWithLibrary };  // no changes in place; offered, not used; used
+constexpr Workers kAllWorkers[] = {Workers::kAlone, Workers::kPlain, Workers::kWithLibrary};
+
+void offer_changes(ClusterSim& cluster, LibraryModel& model, Workers workers) {
+  if (workers != Workers::kAlone) cluster.machines.in_place = &model;
+  if (workers == Workers::kWithLibrary) model.start();
+}
+
 // A small life with everything in it: two jobs that fit and one that waits, growth, a failure, a stop.
-void scenario(ClusterSim& cluster) {
-  cluster.behaviour = [](const SpawnSpec& spec, const WorkerRecord& record, Random&) {
-    WorkerModel model;
+void scenario(ClusterSim& cluster, LibraryModel& library, Workers workers) {
+  offer_changes(cluster, library, workers);
+  library.ends = cluster.sim.now() + 12s;
+  cluster.behaviour = [workers](const SpawnSpec& spec, const WorkerRecord& record, Random&) {
+    WorkerModel model = workers == Workers::kWithLibrary ? with_library() : WorkerModel{};
     model.start_delay = 300ms;
-    model.runs = 8s;
+    if (workers != Workers::kWithLibrary) model.runs = 8s;
     const auto name = std::ranges::find(spec.env, "RUBATO_JOB_NAME=fails");
     if (name != spec.env.end() && record.rank == 0 && record.generation == 1) model.crash_after = 2s;
     return model;
@@ -47,28 +59,32 @@ void expect_all_well(ClusterSim& cluster, const std::string& what) {
   EXPECT_EQ(cluster::encode_snapshot(replayed), cluster::encode_snapshot(cluster.state())) << what;
 }
 
-uint64_t records_without_a_crash() {
+uint64_t records_without_a_crash(Workers workers) {
   ClusterSim cluster(1, 3, 5);
-  scenario(cluster);
+  LibraryModel library(cluster.sim);
+  scenario(cluster, library, workers);
   expect_all_well(cluster, "no crash");
+  EXPECT_TRUE(library.broken.empty()) << library.broken.front();
   return cluster.journal.end();
 }
 
 // One life for each record, with `strike` called exactly before, or right after, that record is durable.
-void strike_at_each_record(const std::function<void(ClusterSim&)>& strike) {
-  const uint64_t records = records_without_a_crash();
+void strike_at_each_record(const std::function<void(ClusterSim&)>& strike, Workers workers) {
+  const uint64_t records = records_without_a_crash(workers);
   ASSERT_GT(records, 20u);
   for (uint64_t offset = 1; offset <= records && !testing::Test::HasFailure(); ++offset) {
     for (const Durable when : {Durable::kBefore, Durable::kAfter}) {
       ClusterSim cluster(1, 3, 5);
+      LibraryModel library(cluster.sim);
       bool struck = false;
       cluster.journal.on_commit = [&](uint64_t at, Durable now) {
         if (struck || at != offset || now != when) return;
         struck = true;
         strike(cluster);
       };
-      scenario(cluster);
+      scenario(cluster, library, workers);
       expect_all_well(cluster, fmt::format("{} record {}", when == Durable::kBefore ? "before" : "after", offset));
+      EXPECT_TRUE(library.broken.empty()) << offset << ": " << library.broken.front();
       EXPECT_TRUE(struck) << offset;
     }
   }
@@ -94,15 +110,20 @@ void kill_an_agent(ClusterSim& cluster) {
   });
 }
 
-TEST(ClusterCrash, TheHeadDiesAtEachRecord) { strike_at_each_record(kill_the_head); }
+TEST(ClusterCrash, TheHeadDiesAtEachRecord) {
+  for (const Workers workers : kAllWorkers) strike_at_each_record(kill_the_head, workers);
+}
 
-TEST(ClusterCrash, AnAgentDiesAtEachRecord) { strike_at_each_record(kill_an_agent); }
+TEST(ClusterCrash, AnAgentDiesAtEachRecord) {
+  for (const Workers workers : kAllWorkers) strike_at_each_record(kill_an_agent, workers);
+}
 
 TEST(ClusterCrash, BothDieAtEachRecord) {
-  strike_at_each_record([](ClusterSim& cluster) {
+  const auto kill_both = [](ClusterSim& cluster) {
     kill_an_agent(cluster);
     kill_the_head(cluster);
-  });
+  };
+  for (const Workers workers : kAllWorkers) strike_at_each_record(kill_both, workers);
 }
 
 // A head that is killed while a job runs must not cost it a generation.
@@ -133,13 +154,17 @@ TEST(ClusterCrash, RunningWorkersAreAdoptedNotRestarted) {
 // Random lives: heads and agents are killed, machines lose power, cables are cut; then it is left alone.
 class Chaos {
  public:
-  explicit Chaos(uint64_t seed) : cluster_(seed, 4, 6), random_(seed * 977 + 5) {}
+  explicit Chaos(uint64_t seed)
+      : cluster_(seed, 4, 6), library_(cluster_.sim), workers_(kAllWorkers[seed % 3]), random_(seed * 977 + 5) {}
 
   void run() {
-    cluster_.behaviour = [](const SpawnSpec&, const WorkerRecord&, Random& random) {
-      WorkerModel model;
+    offer_changes(cluster_, library_, workers_);
+    library_.ends = cluster_.sim.now() + 5s + up_to(60s);
+    cluster_.behaviour = [workers = workers_](const SpawnSpec&, const WorkerRecord&, Random& random) {
+      WorkerModel model = workers == Workers::kWithLibrary ? with_library() : WorkerModel{};
       model.start_delay = 200ms + Duration(static_cast<int64_t>(random.below(500'000'000)));
-      model.runs = 5s + Duration(static_cast<int64_t>(random.below(20'000'000'000)));
+      const Duration runs = 5s + Duration(static_cast<int64_t>(random.below(20'000'000'000)));
+      if (workers != Workers::kWithLibrary) model.runs = runs;
       if (random.chance(0.05)) model.crash_after = Duration(static_cast<int64_t>(random.below(5'000'000'000)));
       if (random.chance(0.3)) model.sigterm_delay = Duration(static_cast<int64_t>(random.below(4'000'000'000)));
       if (random.chance(0.1)) model.sigterm_delay = std::nullopt;
@@ -169,6 +194,7 @@ class Chaos {
   }
 
   ClusterSim& cluster() { return cluster_; }
+  const LibraryModel& library() const { return library_; }
 
  private:
   Duration up_to(Duration most) {
@@ -235,6 +261,8 @@ class Chaos {
   }
 
   ClusterSim cluster_;
+  LibraryModel library_;
+  const Workers workers_;
   Random random_;
   std::set<rubato::NodeId> cut_;
 };
@@ -257,6 +285,8 @@ TEST(ClusterChaos, EveryJobEndsWellAfterTheFaults) {
     }
     ASSERT_EQ(cluster.state().jobs.size(), cluster.wishes.size()) << replay;
     ASSERT_TRUE(cluster.broken.empty()) << replay << "\n" << cluster.broken.front() << "\n" << cluster.story();
+    const std::vector<std::string>& broken = chaos.library().broken;
+    ASSERT_TRUE(broken.empty()) << replay << "\n" << broken.front() << "\n" << cluster.story();
     for (const auto& [offset, bytes] : cluster.journal.records()) {
       seen.emplace(cluster::type_name(cluster::decode(offset, bytes).event));
     }

@@ -87,7 +87,7 @@ TEST(ClusterFence, ASilentNodeHasEndedItsWorkersBeforeTheNextGenerationStarts) {
     EXPECT_LE(cluster.sim.now() - cluster.cut_at, kHeartbeat + 1s + kRoundTrip) << cluster.story();
     EXPECT_EQ(cluster.live_on(victim), 0) << "seed " << seed;
     cluster.sim.simulator.run_for(30s);
-    EXPECT_EQ(cluster.job(0)->restarts_used, 0);
+    EXPECT_EQ(cluster.job(0)->restarts.used, 0);
     EXPECT_TRUE(cluster.sound()) << "seed " << seed;
   }
 }
@@ -224,7 +224,7 @@ TEST(ClusterFence, WithoutTheHeadsMachineTrainingEndsWithTheLeaseAndIsTakenUpAga
   EXPECT_EQ(cluster.sim.workers.live().size(), 0u);
   cluster.heal();
   EXPECT_TRUE(cluster.run_until([&] { return cluster.runs_anew() && cluster.all_train(); }, 60s)) << cluster.story();
-  EXPECT_EQ(cluster.job(0)->restarts_used, 0) << "it was no fault of the workers";
+  EXPECT_EQ(cluster.job(0)->restarts.used, 0) << "it was no fault of the workers";
   EXPECT_TRUE(cluster.sound());
 }
 

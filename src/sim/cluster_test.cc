@@ -83,7 +83,7 @@ TEST(Cluster, GrowsWhenNodesCome) {
   cluster.text = ClusterSim::cluster_text(4);
   ASSERT_TRUE(cluster.run_until([&] { return cluster.training(*cluster.wishes[0].job) == 4; }, 60s)) << cluster.story();
   // Both nodes were used by one rescale, and growing costs no restart.
-  EXPECT_EQ(cluster.job(0)->restarts_used, 0);
+  EXPECT_EQ(cluster.job(0)->restarts.used, 0);
   ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 300s)) << cluster.story();
   EXPECT_EQ(cluster.job(0)->phase, JobPhase::kSucceeded);
   EXPECT_TRUE(sound(cluster));
@@ -102,7 +102,7 @@ TEST(Cluster, ReplacesAKilledAgentAndTheJobGoesOn) {
   ASSERT_TRUE(cluster.run_until([&] { return cluster.training(*cluster.wishes[0].job) == 3; }, 60s)) << cluster.story();
   ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 300s)) << cluster.story();
   EXPECT_EQ(cluster.job(0)->phase, JobPhase::kSucceeded);
-  EXPECT_EQ(cluster.job(0)->restarts_used, 0) << "losing a node costs nothing";
+  EXPECT_EQ(cluster.job(0)->restarts.used, 0) << "losing a node costs nothing";
   EXPECT_TRUE(sound(cluster));
 }
 
@@ -152,7 +152,7 @@ TEST(Cluster, RestartsAFailedJobUntilItsBudgetIsUsed) {
   cluster.submit(spec);
   ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 120s)) << cluster.story();
   EXPECT_EQ(cluster.job(0)->phase, JobPhase::kFailed);
-  EXPECT_EQ(cluster.job(0)->restarts_used, 2);
+  EXPECT_EQ(cluster.job(0)->restarts.used, 2);
   EXPECT_EQ(cluster.job(0)->generation, 4u) << "the fourth gathered and did not start";
   EXPECT_NE(cluster.job(0)->reason.find("rank 1"), std::string::npos) << cluster.job(0)->reason;
   EXPECT_TRUE(sound(cluster));
@@ -172,7 +172,7 @@ TEST(Cluster, StopsAJobWithinItsGrace) {
   cluster.submit(spec);
   ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 2; }, 60s))
       << cluster.story();
-  cluster.tell(cluster::JobStopping{*cluster.wishes[0].job, false, "test"});
+  cluster.record(cluster::JobStopping{*cluster.wishes[0].job, false, "test"});
   cluster.sim.simulator.run_for(4s);
   EXPECT_EQ(cluster.training(*cluster.wishes[0].job), 2) << "they have their grace";
   ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 10s)) << cluster.story();
@@ -241,7 +241,7 @@ TEST(Cluster, ShutsDownJobsNodesAndItself) {
   cluster.submit(sim_job(2, 2));
   ASSERT_TRUE(cluster.run_until([&] { return cluster.job(0) && cluster.training(cluster.job(0)->id) == 2; }, 60s))
       << cluster.story();
-  cluster.tell(cluster::ShutdownRequested{});
+  cluster.record(cluster::ShutdownRequested{});
   ASSERT_TRUE(cluster.run_until([&] { return !cluster.head_program().running(); }, 60s)) << cluster.story();
   EXPECT_EQ(cluster.head_program().exit_code(), 0);
   EXPECT_TRUE(cluster.sim.workers.live().empty());

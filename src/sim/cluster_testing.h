@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "head/controller.h"
-#include "reconcile/admit.h"
 #include "node/delivery.h"
 #include "node/last_lines.h"
 #include "node/node_agent.h"
 #include "provider/fake_provider.h"
+#include "reconcile/admit.h"
 #include "sim/journal.h"
 #include "sim/simulation.h"
 
@@ -41,7 +41,8 @@ class SimMachines {
   }
 
   provider::FakeProvider::Machines made;
-  bool own_disk = false;  // of nodes that start from now on: outputs are delivered
+  bool own_disk = false;            // of nodes that start from now on: outputs are delivered
+  InPlaceHost* in_place = nullptr;  // the same: their workers may change in place
 
   std::vector<rubato::NodeId> list() const {
     std::vector<rubato::NodeId> ids;
@@ -81,9 +82,10 @@ class SimMachines {
       if (taken_.contains(number) || !machine.up() || machine.frozen()) continue;
       taken_.insert(number);
       const std::string address = sim_.machine(number).address();
-      SimProgram& program = sim_.machine(number).start("agent", [order, address, own = own_disk](SimProgram& self) {
-        return agent_main(self, order, address, own);
-      });
+      SimProgram& program =
+          sim_.machine(number).start("agent", [order, address, own = own_disk, host = in_place](SimProgram& self) {
+            return agent_main(self, order, address, own, host);
+          });
       agents_[order.node] = Agent{number, &program};
       return;
     }
@@ -128,11 +130,13 @@ class SimMachines {
     co_return all ? 0 : 1;
   }
 
-  static Task<int> agent_main(SimProgram& self, provider::NodeOrder order, std::string address, bool own_disk) {
+  static Task<int> agent_main(SimProgram& self, provider::NodeOrder order, std::string address, bool own_disk,
+                              InPlaceHost* in_place) {
     node::NodeSettings settings = link_settings(order);
     settings.address = address;
     settings.resources = order.type.resources;
     settings.own_disk = own_disk;
+    settings.in_place = in_place;
     settings.python = "python3";
     settings.version = "test";
     node::NodeAgent agent(self.world(), std::move(settings), nullptr);
@@ -158,7 +162,7 @@ class ClusterSim {
     sim.workers.behaviour = [this](const SpawnSpec& spec, const WorkerRecord& record, Random& random) {
       return behaviour ? behaviour(spec, record, random) : WorkerModel{};
     };
-    this->machines.made.last_words = [this](rubato::NodeId node) { return save_last_lines(*this, std::move(node)); };
+    this->machines.made.last_output = [this](rubato::NodeId node) { return save_last_lines(*this, std::move(node)); };
     text = cluster_text(nodes);
     sim.simulator.after_each_event([this] { check(); });
     plan_client();
@@ -190,11 +194,11 @@ class ClusterSim {
     wishes.push_back(std::move(wish));
     return wishes.size() - 1;
   }
-  void tell(cluster::Event event) { controller_->submit_later(std::move(event)); }
+  void record(cluster::Event event) { controller_->submit_later(std::move(event)); }
   void ask(const reconcile::Request& request) {
     reconcile::Admission admission = reconcile::admit(state(), request, controller_->now());
     reconcile::Admitted* const admitted = std::get_if<reconcile::Admitted>(&admission);
-    for (size_t at = 0; admitted && at < admitted->events.size(); ++at) tell(std::move(admitted->events[at]));
+    for (size_t at = 0; admitted && at < admitted->events.size(); ++at) record(std::move(admitted->events[at]));
   }
 
   const cluster::Job* job(size_t wish) const {
@@ -316,40 +320,63 @@ class ClusterSim {
     }
   }
 
+  // By generation of a job: the first of those that live on from each other. A round is placed before it has workers.
+  int64_t group_of(const std::string& job, int64_t generation) {
+    const auto& records = journal.records();
+    for (auto it = records.upper_bound(groups_seen_); it != records.end(); ++it) {
+      groups_seen_ = it->first;
+      const cluster::Record record = cluster::decode(it->first, it->second);
+      const auto* placed = std::get_if<cluster::JobPlaced>(&record.event);
+      const auto* started = std::get_if<cluster::JobStarted>(&record.event);
+      if (started) ran_[started->job.value] = static_cast<int64_t>(started->generation);
+      if (!placed) continue;
+      const auto number = static_cast<int64_t>(placed->generation);
+      auto& known = groups_[placed->job.value];
+      known[number] = placed->in_place ? known[ran_[placed->job.value]] : number;
+    }
+    const auto& known = groups_[job];
+    const auto it = known.find(generation);
+    return it == known.end() ? generation : it->second;
+  }
+
   // After every event: no rank of a job runs twice in one generation, and two generations of a job never live at once,
-  // on whatever machine. A machine that is frozen as a whole does not live; when it thaws, its guards end what is
-  // overdue in that instant.
+  // unless one lives on from the other (LibraryModel sees that only one of these trains), on whatever machine. A
+  // machine that is frozen as a whole does not live; when it thaws, its guards end what is overdue in that instant.
   void check() {
     if (sim.workers.version() == checked_ && overlapping_.empty()) return;
     checked_ = sim.workers.version();
     std::map<std::string, int64_t> generations;
-    std::set<std::pair<std::string, int>> ranks;
+    std::set<std::tuple<std::string, int64_t, int>> ranks;
     std::map<std::string, Instant> overlapping;
     for (const auto& [id, worker] : sim.workers.live()) {
       if (sim.machine(static_cast<int>(worker.machine)).frozen()) continue;
-      const auto [it, fresh] = generations.emplace(worker.run_id, worker.generation);
-      if (!fresh && it->second != worker.generation) {
+      const int64_t group = group_of(worker.run_id, worker.generation);
+      const auto [it, fresh] = generations.emplace(worker.run_id, group);
+      if (!fresh && it->second != group) {
         const auto since = overlapping_.find(worker.run_id);
         overlapping[worker.run_id] = since == overlapping_.end() ? sim.now() : since->second;
         if (since != overlapping_.end() && since->second < sim.now())
           add_broken(fmt::format("{}: generations {} and {} at once", worker.run_id, it->second, worker.generation));
         continue;
       }
-      if (!ranks.emplace(worker.run_id, worker.rank).second)
+      if (!ranks.emplace(worker.run_id, worker.generation, worker.rank).second)
         add_broken(fmt::format("{}: rank {} twice", worker.run_id, worker.rank));
       if (worker.rank < 0 || worker.rank >= worker.world_size)
         add_broken(fmt::format("{}: rank {} of {}", worker.run_id, worker.rank, worker.world_size));
     }
     overlapping_ = std::move(overlapping);
   }
-  void add_broken(std::string words) {
-    if (broken.size() < 5) broken.push_back(fmt::format("{}: {}", format_duration(sim.now() - Instant{}), words));
+  void add_broken(std::string message) {
+    if (broken.size() < 5) broken.push_back(fmt::format("{}: {}", format_duration(sim.now() - Instant{}), message));
   }
 
   SimProgram* head_program_ = nullptr;
   head::Controller* controller_ = nullptr;
   std::pair<uint64_t, std::string> pressed_text_;
   uint64_t checked_ = 0;
+  std::map<std::string, std::map<int64_t, int64_t>> groups_;
+  std::map<std::string, int64_t> ran_;
+  uint64_t groups_seen_ = 0;
   std::map<std::string, Instant> overlapping_;  // jobs of which two generations live, since when
 };
 

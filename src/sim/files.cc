@@ -117,6 +117,7 @@ void SimDisk::append(const std::string& path, std::string_view bytes) {
 }
 
 void SimDisk::make_folders(const std::string& path) {
+  if (!exists(path)) use(path, 0);  // a folder needs room, too
   for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
     folders_.insert(path.substr(0, slash));
   }

@@ -106,7 +106,7 @@ TEST(HeadSessions, OrdersWaitForTheCommitAlsoForAnAgentThatConnectsMeanwhile) {
   uint64_t durable_then = 0;
   again.on_message = [&](const ToAgent& message) {
     const auto* orders = std::get_if<elastic::Orders>(&message);
-    if (!orders || orders->errands.empty() || std::exchange(ordered, true)) return;
+    if (!orders || orders->job_orders.empty() || std::exchange(ordered, true)) return;
     durable_then = placed_at(cluster);
   };
   cluster.machines.agent(kFirst).kill();
@@ -133,10 +133,10 @@ TEST(HeadSessions, LateWordsOfAReplacedConnectionDoNotCount) {
   start(cluster, 4, second);
   cluster.sim.simulator.run_for(500ms);
   ASSERT_TRUE(has_heard<elastic::Welcome>(second));
-  elastic::ErrandReport done;
+  elastic::JobOrderReport done;
   done.job = cluster.job(0)->id;
   done.generation = cluster.job(0)->generation;
-  done.state = elastic::ErrandState::kSucceeded;
+  done.state = elastic::JobOrderState::kSucceeded;
   first.later = elastic::Reports{{done}};
   cluster.sim.simulator.run_for(3s);
   EXPECT_TRUE(first.ended);

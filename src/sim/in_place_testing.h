@@ -3,8 +3,8 @@
 //   starting ──▶ ready ──a plan has it──▶ meeting(g) ──all members meet──▶ training(g) ──newer plan──▶ left(g) ──▶ …
 //                                           broken(g) ◀──a member died, or is lost by the plan
 //
-// It moves in ticks. After each of them the rules are checked: a generation has one plan, and no two groups train at
-// once. A group trains while all its members live, are in it and reach each other.
+// It moves in ticks. After each of them the rules are checked: a generation of a job has one plan, and no two groups of
+// a job train at once. A group trains while all its members live, are in it and reach each other.
 #pragma once
 
 #include <fmt/format.h>
@@ -34,6 +34,8 @@ class LibraryModel final : public InPlaceHost {
   std::vector<std::string> broken;
   uint64_t newest_training = 0;               // generation
   std::set<std::string> members_now;          // of the group that trains
+  std::set<std::string> full;                 // boards that take no more plans
+  std::set<std::string> dying;                // killed: its peers know, its agent does not yet
   std::map<std::string, uint64_t> groups_of;  // how many generations each worker has trained in
 
   std::unique_ptr<PlanBoard> make_board(std::function<void()> on_report) override {
@@ -45,6 +47,7 @@ class LibraryModel final : public InPlaceHost {
   struct FakeStore final : MeetingStore {
     uint16_t port() const override { return 4711; }
   };
+  using Group = std::pair<std::string, uint64_t>;  // a generation of a job
   struct Plan {
     std::vector<std::string> members;
     std::set<std::string> lost;
@@ -59,13 +62,20 @@ class LibraryModel final : public InPlaceHost {
     ~Board() override { boards_->erase(path_); }
     const std::string& path() const override { return path_; }
     void publish(uint64_t generation, const std::string& text) override {
+      if (model_.full.contains(path_)) throw Error(ErrorCode::kFailed, "no space left on device", path_);
       const auto document = nlohmann::json::parse(text);
       plan = Plan{};
       for (const auto& member : document["members"]) plan.members.push_back(member["id"]);
       for (const auto& id : document["lost"]) plan.lost.insert(id.get<std::string>());
       if (generation <= this->generation) model_.add_broken("a plan that is not newer");
       this->generation = generation;
-      model_.learn(generation, plan.members);
+      unlearned_[generation] = plan.members;
+      if (!job_.empty()) learn(job_);
+    }
+    // Whose it is shows with its first worker.
+    void learn(const std::string& job) {
+      job_ = job;
+      for (const auto& [of, members] : std::exchange(unlearned_, {})) model_.learn({job, of}, members);
     }
     std::optional<std::string> report(const std::string& worker) override {
       const auto it = reports_.find(worker);
@@ -84,17 +94,21 @@ class LibraryModel final : public InPlaceHost {
     std::string path_;
     std::function<void()> on_report_;
     std::map<std::string, std::string> reports_;
+    std::string job_;
+    std::map<uint64_t, std::vector<std::string>> unlearned_;
   };
 
   enum class State { kStarting, kReady, kMeeting, kTraining, kLeft, kBroken };
   struct Worker {
     uint64_t process = 0;
     int machine = 0;
+    std::string job;
     Board* board = nullptr;
     State state = State::kStarting;
     uint64_t generation = 0;
     bool alive = false;
     bool acts = false;  // started, and its machine is not frozen
+    Group group() const { return {job, generation}; }
   };
 
   void tick() {
@@ -118,8 +132,10 @@ class LibraryModel final : public InPlaceHost {
       if (worker.process != 0 && worker.process != process) add_broken("a name was used twice: " + id->second);
       worker.process = process;
       worker.machine = static_cast<int>(record.machine);
+      worker.job = record.run_id;
       worker.board = board->second;
-      worker.alive = true;
+      worker.board->learn(worker.job);
+      worker.alive = !dying.contains(id->second);
       worker.acts = record.trained_from.has_value() && !sim_.machine(worker.machine).frozen();
     }
   }
@@ -130,27 +146,29 @@ class LibraryModel final : public InPlaceHost {
   }
 
   // All members live, are in this group, and reach each other.
-  bool whole(uint64_t generation, bool meeting) const {
-    const auto& members = plans_.at(generation);
+  bool whole(const Group& group, bool meeting) const {
+    const auto& members = plans_.at(group);
     const auto first = workers_.find(members.front());
     return first != workers_.end() && std::ranges::all_of(members, [&](const std::string& id) {
              const auto it = workers_.find(id);
              if (it == workers_.end()) return false;
              const Worker& one = it->second;
-             const bool in = one.generation == generation &&
+             const bool in = one.group() == group &&
                              (one.state == State::kTraining || (meeting && one.state == State::kMeeting));
              return one.alive && one.acts && in && reach(one, first->second);
            });
   }
 
   bool member_died(const Worker& worker) const {
-    return std::ranges::any_of(plans_.at(worker.generation), [&](const std::string& id) {
+    return std::ranges::any_of(plans_.at(worker.group()), [&](const std::string& id) {
       const auto it = workers_.find(id);
       if (it == workers_.end()) return false;
       const Worker& one = it->second;
       // Its kernel tells, if it can.
       const bool there = sim_.machine(one.machine).up() && !sim_.machine(one.machine).frozen() && reach(worker, one);
-      const bool gone = !one.alive || one.generation > worker.generation || one.state == State::kBroken;
+      // One of an older generation has not come yet: it is waited for.
+      const bool left = one.generation == worker.generation && one.state == State::kBroken;
+      const bool gone = !one.alive || one.generation > worker.generation || left;
       return gone && there && one.process != 0;
     });
   }
@@ -164,22 +182,22 @@ class LibraryModel final : public InPlaceHost {
     const Board& board = *worker.board;
     const bool in_group = worker.state == State::kMeeting || worker.state == State::kTraining;
     if (worker.state == State::kStarting && !board.plan.has(id)) return report(id, worker, State::kReady, "ready");
-    if (worker.state == State::kTraining && whole(worker.generation, false)) {
+    if (worker.state == State::kTraining && whole(worker.group(), false)) {
       if (sim_.now() >= ends) {
-        done_.insert(worker.generation);
+        done_.insert(worker.group());
       }
       // One that knows of a newer plan makes all of them leave after the step.
-      const auto& members = plans_.at(worker.generation);
+      const auto& members = plans_.at(worker.group());
       const bool newer = std::ranges::any_of(
           members, [&](const std::string& one) { return workers_.at(one).board->generation > worker.generation; });
-      if (done_.contains(worker.generation)) {
+      if (done_.contains(worker.group())) {
         if (sim_.simulator.random().chance(0.3)) sim_.workers.end(worker.process, ExitStatus{0, 0});
       } else if (newer) {
         for (const std::string& one : members) workers_.at(one).state = State::kLeft;
       }
       return;
     }
-    if (worker.state == State::kTraining && done_.contains(worker.generation)) {
+    if (worker.state == State::kTraining && done_.contains(worker.group())) {
       sim_.workers.end(worker.process, ExitStatus{0, 0});
       return;
     }
@@ -188,7 +206,7 @@ class LibraryModel final : public InPlaceHost {
       return;
     }
     if (worker.state == State::kTraining) {
-      const auto& members = plans_.at(worker.generation);
+      const auto& members = plans_.at(worker.group());
       const auto is_lost = [&](const std::string& one) { return board.plan.lost.contains(one); };
       const bool lost = std::ranges::any_of(members, is_lost);
       if (!lost && !member_died(worker)) return;  // it blocks
@@ -203,9 +221,9 @@ class LibraryModel final : public InPlaceHost {
   }
 
   void meet() {
-    std::vector<uint64_t> training;
-    for (const auto& [generation, members] : plans_) {
-      if (!whole(generation, true)) continue;
+    std::map<std::string, uint64_t> training;  // by job
+    for (const auto& [group, members] : plans_) {
+      if (!whole(group, true)) continue;
       for (const std::string& id : members) {
         Worker& worker = workers_.at(id);
         if (worker.state == State::kTraining) continue;
@@ -213,24 +231,24 @@ class LibraryModel final : public InPlaceHost {
         ++groups_of[id];
       }
       if (training.empty()) members_now = {members.begin(), members.end()};
-      training.push_back(generation);
-      newest_training = generation;
+      const auto [other, only] = training.emplace(group);
+      if (!only) add_broken(fmt::format("generations {} and {} train at once", other->second, group.second));
+      newest_training = group.second;
     }
     if (training.empty()) members_now.clear();
-    if (training.size() > 1) add_broken(fmt::format("generations {} and {} train at once", training[0], training[1]));
   }
 
   // Where nobody of an older group is left, a new one counts from 1 again.
-  void learn(uint64_t generation, const std::vector<std::string>& members) {
-    const auto known = plans_.emplace(generation, members);
+  void learn(const Group& group, const std::vector<std::string>& members) {
+    const auto known = plans_.emplace(group, members);
     if (known.first->second == members) return;
     const bool lives = std::ranges::any_of(known.first->second, [&](const std::string& id) {
       const auto it = workers_.find(id);
       return it != workers_.end() && it->second.alive;
     });
-    if (lives) add_broken(fmt::format("two plans of generation {}", generation));
+    if (lives) add_broken(fmt::format("two plans of generation {}", group.second));
     known.first->second = members;
-    done_.erase(generation);
+    done_.erase(group);
   }
 
   void add_broken(std::string what) {
@@ -241,8 +259,18 @@ class LibraryModel final : public InPlaceHost {
   uint64_t boards_made_ = 0;
   std::shared_ptr<std::map<std::string, Board*>> boards_ = std::make_shared<std::map<std::string, Board*>>();
   std::map<std::string, Worker> workers_;  // all that ever were, by name
-  std::map<uint64_t, std::vector<std::string>> plans_;
-  std::set<uint64_t> done_;
+  std::map<Group, std::vector<std::string>> plans_;
+  std::set<Group> done_;
 };
+
+// What the processes of workers with the library do; the rest is LibraryModel's.
+inline WorkerModel with_library() {
+  WorkerModel model;
+  model.start_delay = 500ms;
+  model.runs = std::nullopt;
+  model.talks = false;  // its model does
+  model.sigterm_status = ExitStatus{143, 0};
+  return model;
+}
 
 }  // namespace rubato::sim

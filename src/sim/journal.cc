@@ -282,10 +282,10 @@ void SimJournal::apply(Write& write) {
 bool SimJournal::apply_records(Write& write) {
   const bool was_running = write.program.running();
   const uint64_t first = end_ + 1, last = end_ + write.records.size();
-  const auto tell = [&](Durable when) {
+  const auto report = [&](Durable when) {
     for (uint64_t offset = first; was_running && on_commit && offset <= last; ++offset) on_commit(offset, when);
   };
-  tell(Durable::kBefore);
+  report(Durable::kBefore);
   if (was_running && !write.program.running()) return false;
   for (std::string& record : write.records) {
     simulator_.record(EventKind::kStore, machine_.node(), hash_of(record) ^ end_);
@@ -294,7 +294,7 @@ bool SimJournal::apply_records(Write& write) {
   }
   ++commits_;
   write.end = end_;
-  tell(Durable::kAfter);
+  report(Durable::kAfter);
   // Who dies here has told nobody of the records; they may be in, and the note lags.
   if (!was_running || write.program.running()) {
     JournalNote note;

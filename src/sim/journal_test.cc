@@ -58,7 +58,7 @@ TEST(SimJournal, SharesCommits) {
 
 Task<int> open_twice(SimProgram& self, SimJournal& file) {
   const std::unique_ptr<Journal> old_one = co_await file.open(self);
-  co_await old_one->append(words("before"));
+  co_await old_one->append(one_record("before"));
   const std::unique_ptr<Journal> new_one = co_await file.open(self);
   co_return co_await fences_the_older_writer(*old_one, *new_one);
 }
@@ -77,7 +77,7 @@ using Told = std::map<uint64_t, std::string>;
 Task<void> append_for_ever(Journal& journal, Loop& loop, std::string name, Told& told) {
   for (int i = 1;; ++i) {
     const std::string record = name + std::to_string(i);
-    const uint64_t offset = co_await journal.append(words(record));
+    const uint64_t offset = co_await journal.append(one_record(record));
     told[offset] = record;
     co_await Sleep(loop, loop.now() + 1ms);
   }

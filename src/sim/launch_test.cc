@@ -14,8 +14,8 @@ int64_t nodes_up(const ClusterSim& cluster) {
                                [](const auto& entry) { return entry.second.phase == NodePhase::kUp; });
 }
 
-bool journal_says(const ClusterSim& cluster, const std::string& words) {
-  return cluster.story().find(words) != std::string::npos;
+bool journal_says(const ClusterSim& cluster, const std::string& text) {
+  return cluster.story().find(text) != std::string::npos;
 }
 
 TEST(Launch, ManyNodesAreOneCall) {
@@ -58,7 +58,7 @@ TEST(Launch, ANodeThatIsNotWantedAnyMoreIsRemovedWhenTheCallHasEnded) {
   cluster.machines.made.launch_delay = 20s;
   cluster.start_head();
   ASSERT_TRUE(cluster.run_until([&] { return !cluster.machines.made.launched.empty(); }, 60s));
-  cluster.tell(cluster::NodeRemoving{rubato::NodeId{"small-1"}, "a person has changed their mind"});
+  cluster.record(cluster::NodeRemoving{rubato::NodeId{"small-1"}, "a person has changed their mind"});
   ASSERT_TRUE(cluster.run_until(
       [&] { return !cluster.state().nodes.contains(rubato::NodeId{"small-1"}) && nodes_up(cluster) == 3; }, 120s))
       << cluster.story();

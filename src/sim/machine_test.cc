@@ -34,7 +34,7 @@ struct LastWords {
 TEST(Program, DestructorsOfAKilledOneDoNothingOutside) {
   Simulation sim(1, 1);
   SimProgram& program = sim.machine(1).start("p", [](SimProgram& self) -> Task<int> {
-    const LastWords words{self.world()};
+    const LastWords text{self.world()};
     co_await Sleep(self.loop(), self.loop().now() + 1h);
     co_return 0;
   });

@@ -228,7 +228,7 @@ TEST(Connect, IsRefusedWhereNothingListens) {
   sim.simulator.run_for(1s);
   ASSERT_TRUE(seen.failure);
   EXPECT_EQ(seen.failure->kind, ConnectFailure::Kind::kRefused);
-  EXPECT_EQ(seen.failure->words, "connect to 10.0.0.1:29400 from 10.0.0.2: connection refused");
+  EXPECT_EQ(seen.failure->message, "connect to 10.0.0.1:29400 from 10.0.0.2: connection refused");
 }
 
 TEST(Connect, IsRefusedAfterTheListenerWasKilled) {

@@ -10,7 +10,7 @@
 namespace rubato::sim {
 namespace {
 
-using elastic::ErrandState;
+using elastic::JobOrderState;
 using elastic::Phase;
 using Words = std::vector<std::string>;
 
@@ -25,7 +25,7 @@ class NodeAgentTest : public testing::Test {
     sim.simulator.run_for(1s);
   }
   ~NodeAgentTest() override {
-    if (HasFailure()) std::fputs(cluster.words().c_str(), stderr);
+    if (HasFailure()) std::fputs(cluster.output().c_str(), stderr);
   }
   void use(const WorkerModel& worker) {
     sim.workers.behaviour = [worker](const SpawnSpec&, const WorkerRecord&, Random&) { return worker; };
@@ -66,16 +66,16 @@ TEST_F(NodeAgentTest, RunsAJobToItsEnd) {
   EXPECT_EQ(env.at("RUBATO_JOB_ID"), "j-1");
   EXPECT_EQ(env.at("RUBATO_NODE"), "n-1");
   EXPECT_EQ(env.at("ADAPTDL_REPLICA_RANK"), "0");
-  ASSERT_TRUE(head.await("n-1", ErrandState::kSucceeded, 1, 120s));
-  ASSERT_TRUE(head.await("n-2", ErrandState::kSucceeded, 1));
+  ASSERT_TRUE(head.await("n-1", JobOrderState::kSucceeded, 1, 120s));
+  ASSERT_TRUE(head.await("n-2", JobOrderState::kSucceeded, 1));
   EXPECT_EQ((head.states[{"n-1", "j-1"}]), (Words{"ready@1", "running@1", "succeeded@1"}));
   // All lines of its workers came before the word that they have ended.
   EXPECT_EQ((head.lines_at[{"n-1", "j-1"}]["succeeded@1"]), 4u);
   EXPECT_EQ((head.lines[{"n-2", "j-1"}][0].rank), 2);
   EXPECT_EQ((head.lines[{"n-2", "j-1"}][0].text), "one");
 
-  head.order("n-1", cluster.errand(Phase::kEnded, 1));
-  ASSERT_TRUE(head.await("n-1", ErrandState::kGone, 1));
+  head.order("n-1", cluster.job_order(Phase::kEnded, 1));
+  ASSERT_TRUE(head.await("n-1", JobOrderState::kGone, 1));
   head.forget("n-1", "j-1");
   sim.simulator.run_for(1s);
   EXPECT_TRUE(head.reports.find({"n-1", "j-1"}) == head.reports.end());
@@ -91,7 +91,7 @@ TEST_F(NodeAgentTest, TellsWhichWorkerFailedAndStopsTheOthers) {
     return one;
   };
   ASSERT_TRUE(cluster.run_generation(1, 1, 3));
-  ASSERT_TRUE(head.await("n-1", ErrandState::kFailed, 1));
+  ASSERT_TRUE(head.await("n-1", JobOrderState::kFailed, 1));
   ASSERT_EQ(head.report("n-1").failures.size(), 1u);
   EXPECT_EQ(head.report("n-1").failures[0].rank, 1);
   EXPECT_EQ(head.report("n-1").failures[0].exit_code, 3);
@@ -110,7 +110,7 @@ TEST_F(NodeAgentTest, ARescaleIsNoFailureAndANewRoundHasNewPlaces) {
   for (const auto& [id, worker] : sim.workers.live()) EXPECT_EQ(worker.generation, 2);
   EXPECT_EQ((head.states[{"n-1", "j-1"}]), (Words{"ready@1", "running@1", "preparing@2", "ready@2", "running@2"}));
   EXPECT_TRUE(head.report("n-1").forced.empty());
-  ASSERT_TRUE(head.await("n-1", ErrandState::kSucceeded, 2, 120s));
+  ASSERT_TRUE(head.await("n-1", JobOrderState::kSucceeded, 2, 120s));
 }
 
 TEST_F(NodeAgentTest, NamesWorkersThatDidNotEndInTime) {
@@ -119,8 +119,8 @@ TEST_F(NodeAgentTest, NamesWorkersThatDidNotEndInTime) {
   ASSERT_TRUE(cluster.run_generation(1, 1, 2));
   sim.simulator.run_for(10s);
   const Instant asked = sim.now();
-  head.order("n-1", cluster.errand(Phase::kGathering, 2));
-  ASSERT_TRUE(head.await("n-1", ErrandState::kReady, 2));
+  head.order("n-1", cluster.job_order(Phase::kGathering, 2));
+  ASSERT_TRUE(head.await("n-1", JobOrderState::kReady, 2));
   EXPECT_GE(sim.now() - asked, 4900ms);
   EXPECT_EQ(head.report("n-1").forced, (Words{"rank 0", "rank 1"}));
 }
@@ -133,18 +133,18 @@ TEST_F(NodeAgentTest, AnOrderTwiceChangesNothing) {
   sim.simulator.run_for(5s);
   EXPECT_EQ(sim.workers.live().size(), 2u);
   EXPECT_EQ(sim.workers.live().begin()->first, before);
-  ASSERT_TRUE(head.await("n-1", ErrandState::kSucceeded, 1, 120s));
+  ASSERT_TRUE(head.await("n-1", JobOrderState::kSucceeded, 1, 120s));
   head.send_orders("n-1");
   sim.simulator.run_for(5s);
   EXPECT_TRUE(sim.workers.live().empty());
-  EXPECT_TRUE(head.reported("n-1", ErrandState::kSucceeded, 1));
+  EXPECT_TRUE(head.reported("n-1", JobOrderState::kSucceeded, 1));
 }
 
 TEST_F(NodeAgentTest, StopsAJobThatIsOverOrUnknown) {
   ASSERT_TRUE(cluster.run_generation(1, 2));
   sim.simulator.run_for(5s);
-  head.order("n-1", cluster.errand(Phase::kEnded, 1));
-  ASSERT_TRUE(head.await("n-1", ErrandState::kGone, 1));
+  head.order("n-1", cluster.job_order(Phase::kEnded, 1));
+  ASSERT_TRUE(head.await("n-1", JobOrderState::kGone, 1));
   head.forget("n-2", "j-1");
   sim.simulator.run_for(3s);
   EXPECT_TRUE(sim.workers.live().empty());
@@ -165,10 +165,10 @@ TEST_F(NodeAgentTest, WorkersGoOnWithoutAHeadAndTheNextOneAdoptsThem) {
   sim.simulator.run_for(5s);
   ASSERT_EQ(head.hellos.size(), 2u);
   EXPECT_EQ(head.hellos[0].head_epoch, 1u);
-  ASSERT_EQ(head.hellos[0].errands.size(), 1u);
-  EXPECT_EQ(head.hellos[0].errands[0].state, ErrandState::kRunning);
+  ASSERT_EQ(head.hellos[0].job_orders.size(), 1u);
+  EXPECT_EQ(head.hellos[0].job_orders[0].state, JobOrderState::kRunning);
   EXPECT_EQ(sim.workers.live().begin()->first, first);
-  ASSERT_TRUE(head.await("n-1", ErrandState::kSucceeded, 1, 120s));
+  ASSERT_TRUE(head.await("n-1", JobOrderState::kSucceeded, 1, 120s));
   EXPECT_EQ(sim.workers.past().size(), 2u);  // none was ever restarted
 }
 
@@ -179,9 +179,9 @@ TEST_F(NodeAgentTest, WorkersThatEndWhileNoHeadIsThereAreToldOfLater) {
   head.kill();
   sim.simulator.run_for(120s);
   EXPECT_TRUE(sim.workers.live().empty());
-  EXPECT_FALSE(head.reported("n-1", ErrandState::kSucceeded, 1));
+  EXPECT_FALSE(head.reported("n-1", JobOrderState::kSucceeded, 1));
   head.start(2);
-  ASSERT_TRUE(head.await("n-1", ErrandState::kSucceeded, 1));
+  ASSERT_TRUE(head.await("n-1", JobOrderState::kSucceeded, 1));
   EXPECT_EQ((head.lines_at[{"n-1", "j-1"}]["succeeded@1"]), 1u);
 }
 
@@ -192,12 +192,12 @@ TEST_F(NodeAgentTest, AHeadThatWasReplacedIsNotObeyed) {
   sim.simulator.run_for(5s);
   head.kill();
   head.start(4);
-  head.order("n-1", cluster.errand(Phase::kEnded, 1));
+  head.order("n-1", cluster.job_order(Phase::kEnded, 1));
   sim.simulator.run_for(20s);
   EXPECT_EQ(sim.workers.live().size(), 2u);
   head.kill();
   head.start(6);
-  ASSERT_TRUE(head.await("n-1", ErrandState::kGone, 1));
+  ASSERT_TRUE(head.await("n-1", JobOrderState::kGone, 1));
 }
 
 TEST_F(NodeAgentTest, FindsANewHeadElsewhere) {
@@ -236,7 +236,7 @@ TEST_F(NodeAgentTest, LinesAreSentAgainToTheNextHeadAndNoneIsLost) {
   durable = lines.back().sequence;
   head.acknowledges = true;
   head.start(2);
-  ASSERT_TRUE(head.await("n-1", ErrandState::kSucceeded, 1, 120s));
+  ASSERT_TRUE(head.await("n-1", JobOrderState::kSucceeded, 1, 120s));
   ASSERT_EQ(lines.size(), 50'000u);
   for (size_t i = 0; i < lines.size(); ++i) ASSERT_EQ(lines[i].text, std::to_string(i + 1));
   EXPECT_GT(head.duplicates, 0u);
@@ -248,8 +248,8 @@ TEST_F(NodeAgentTest, LinesOfAJobThatComesBackAreNotTakenForOldOnes) {
   ASSERT_TRUE(cluster.run_generation(1, 1));
   sim.simulator.run_for(10s);
   // It shrinks away from this node, all of it is forgotten here, and then it grows again.
-  head.order("n-1", cluster.errand(Phase::kEnded, 1));
-  ASSERT_TRUE(head.await("n-1", ErrandState::kGone, 1));
+  head.order("n-1", cluster.job_order(Phase::kEnded, 1));
+  ASSERT_TRUE(head.await("n-1", JobOrderState::kGone, 1));
   head.forget("n-1", "j-1");
   sim.simulator.run_for(3s);
   ASSERT_EQ((head.lines[{"n-1", "j-1"}].size()), 10u);
@@ -268,7 +268,7 @@ TEST_F(NodeAgentTest, SpooledLinesSurviveTheAgentAndItsWorkersDoNot) {
   cluster.agents[1]->kill();
   EXPECT_TRUE(sim.workers.live().empty());
   cluster.start(1);
-  head.errands.clear();
+  head.job_orders.clear();
   head.start(2);
   sim.simulator.run_for(5s);
   EXPECT_EQ((head.lines[{"n-1", "j-1"}].size()), 10u);
@@ -280,10 +280,10 @@ TEST_F(NodeAgentTest, ASpawnThatFailsIsAReportAndNoEndOfTheAgent) {
     if (worker.rank == 1) throw Error(ErrorCode::kUsage, "cannot run 'pyton3': No such file or directory");
     return {};
   };
-  head.order("n-1", cluster.errand(Phase::kGathering, 1));
-  ASSERT_TRUE(head.await("n-1", ErrandState::kReady, 1));
+  head.order("n-1", cluster.job_order(Phase::kGathering, 1));
+  ASSERT_TRUE(head.await("n-1", JobOrderState::kReady, 1));
   head.order("n-1", cluster.running(1, 1, 1, 2));
-  ASSERT_TRUE(head.await("n-1", ErrandState::kFailed, 1));
+  ASSERT_TRUE(head.await("n-1", JobOrderState::kFailed, 1));
   ASSERT_EQ(head.report("n-1").failures.size(), 1u);
   EXPECT_NE(head.report("n-1").failures[0].message.find("pyton3"), std::string::npos);
   EXPECT_TRUE(sim.workers.live().empty());
@@ -295,13 +295,13 @@ TEST_F(NodeAgentTest, ASpawnThatFailsIsAReportAndNoEndOfTheAgent) {
 TEST_F(NodeAgentTest, APackageIsFetchedOnceAndEachJobHasItsOwnCopy) {
   head.packages[kHash] = "print('" + std::string(5000, 'x') + "')";
   for (const char* job : {"j-1", "j-2"}) {
-    elastic::Errand errand = cluster.errand(Phase::kGathering, 1);
-    errand.job.value = job;
-    errand.spec.package = kHash;
-    head.order("n-1", errand);
+    elastic::JobOrder job_order = cluster.job_order(Phase::kGathering, 1);
+    job_order.job.value = job;
+    job_order.spec.package = kHash;
+    head.order("n-1", job_order);
   }
-  ASSERT_TRUE(head.await("n-1", ErrandState::kReady, 1, 60s, "j-1"));
-  ASSERT_TRUE(head.await("n-1", ErrandState::kReady, 1, 60s, "j-2"));
+  ASSERT_TRUE(head.await("n-1", JobOrderState::kReady, 1, 60s, "j-1"));
+  ASSERT_TRUE(head.await("n-1", JobOrderState::kReady, 1, 60s, "j-2"));
   EXPECT_EQ(head.wanted.size(), 6u);  // parts of 1000 bytes
   EXPECT_NE(head.report("n-1", "j-1").port, head.report("n-1", "j-2").port);
   const SimFile* script = disk().find("/node/jobs/j-1/work/train.py");
@@ -315,10 +315,10 @@ TEST_F(NodeAgentTest, APackageIsFetchedOnceAndEachJobHasItsOwnCopy) {
     cwd = spec.cwd;
     return WorkerModel{};
   };
-  elastic::Errand running = cluster.running(1, 1);
+  elastic::JobOrder running = cluster.running(1, 1);
   running.spec.package = kHash;
   head.order("n-1", running);
-  ASSERT_TRUE(head.await("n-1", ErrandState::kRunning, 1));
+  ASSERT_TRUE(head.await("n-1", JobOrderState::kRunning, 1));
   EXPECT_EQ(cwd, "/node/jobs/j-1/work");
 }
 
@@ -335,9 +335,9 @@ TEST_F(NodeAgentTest, BeatsGoOnWhileALargePackageIsUnpacked) {
   settings.offload = [&agent](std::function<void()> work) { return work_later(agent, std::move(work)); };
   agent = &cluster.start(1, settings);
   sim.simulator.run_for(1s);
-  elastic::Errand errand = cluster.errand(Phase::kGathering, 1);
-  errand.spec.package = kHash;
-  head.order("n-1", errand);
+  elastic::JobOrder job_order = cluster.job_order(Phase::kGathering, 1);
+  job_order.spec.package = kHash;
+  head.order("n-1", job_order);
   sim.simulator.run_for(2s);
   head.beats.clear();
   // A new head meanwhile does not make it ask for the package again.
@@ -347,7 +347,7 @@ TEST_F(NodeAgentTest, BeatsGoOnWhileALargePackageIsUnpacked) {
   sim.simulator.run_for(20s);
   EXPECT_GT(head.beats["n-1"], 20u);
   EXPECT_TRUE(head.wanted.empty());
-  EXPECT_TRUE(head.await("n-1", ErrandState::kReady, 1));
+  EXPECT_TRUE(head.await("n-1", JobOrderState::kReady, 1));
 }
 
 TEST_F(NodeAgentTest, NothingIsLeftOfAJobWithManyFiles) {
@@ -358,8 +358,8 @@ TEST_F(NodeAgentTest, NothingIsLeftOfAJobWithManyFiles) {
     files.make_folders(folder);
     files.write_atomically(folder + "/" + std::to_string(i), "x");
   }
-  head.order("n-1", cluster.errand(Phase::kEnded, 1));
-  ASSERT_TRUE(head.await("n-1", ErrandState::kGone, 1));
+  head.order("n-1", cluster.job_order(Phase::kEnded, 1));
+  ASSERT_TRUE(head.await("n-1", JobOrderState::kGone, 1));
   EXPECT_FALSE(files.exists("/node/jobs/j-1"));
   sim.simulator.run_for(1s);
   EXPECT_TRUE(files.list("/node/trash").empty());
@@ -367,28 +367,46 @@ TEST_F(NodeAgentTest, NothingIsLeftOfAJobWithManyFiles) {
 
 TEST_F(NodeAgentTest, AFetchGoesOnWithTheNextHead) {
   head.packages[kHash] = std::string(200'000, 'x');
-  elastic::Errand errand = cluster.errand(Phase::kGathering, 1);
-  errand.spec.package = kHash;
-  head.order("n-1", errand);
+  elastic::JobOrder job_order = cluster.job_order(Phase::kGathering, 1);
+  job_order.spec.package = kHash;
+  head.order("n-1", job_order);
   ASSERT_TRUE(sim.simulator.run_until([&] { return head.wanted.size() > 20; }, sim.now() + 10s));
   head.kill();
   sim.simulator.run_for(1s);
   head.start(2);
-  ASSERT_TRUE(head.await("n-1", ErrandState::kReady, 1));
+  ASSERT_TRUE(head.await("n-1", JobOrderState::kReady, 1));
   EXPECT_LE(head.wanted.size(), 202u);
 }
 
 TEST_F(NodeAgentTest, APackageThatDoesNotUnpackIsToldOfAndTriedAgain) {
   head.packages[kHash] = "damaged";
-  elastic::Errand errand = cluster.errand(Phase::kGathering, 1);
-  errand.spec.package = kHash;
-  head.order("n-1", errand);
+  elastic::JobOrder job_order = cluster.job_order(Phase::kGathering, 1);
+  job_order.spec.package = kHash;
+  head.order("n-1", job_order);
   sim.simulator.run_for(2s);
-  EXPECT_TRUE(head.reported("n-1", ErrandState::kPreparing, 1));
+  EXPECT_TRUE(head.reported("n-1", JobOrderState::kPreparing, 1));
   EXPECT_NE(head.report("n-1").problem.find("is damaged"), std::string::npos);
   head.packages[kHash] = "fine";
-  ASSERT_TRUE(head.await("n-1", ErrandState::kReady, 1));
+  ASSERT_TRUE(head.await("n-1", JobOrderState::kReady, 1));
   EXPECT_EQ(head.report("n-1").problem, "");
+}
+
+// It ended the agent, and with it whatever else ran there.
+TEST_F(NodeAgentTest, AFullDiskIsToldOfTheJobThatComesThereAndOfNoOther) {
+  ASSERT_TRUE(cluster.run_generation(1));
+  const size_t hellos = head.hellos.size();
+  disk().set_free_bytes(0);
+  elastic::JobOrder other = cluster.job_order(Phase::kGathering, 1);
+  other.job.value = "j-2";
+  head.order("n-1", other);
+  sim.simulator.run_for(20s);
+  EXPECT_EQ(head.hellos.size(), hellos);
+  EXPECT_TRUE(head.reported("n-1", JobOrderState::kPreparing, 1, "j-2"));
+  EXPECT_NE(head.report("n-1", "j-2").problem.find("no space left"), std::string::npos);
+  EXPECT_TRUE(head.reported("n-1", JobOrderState::kRunning, 1));
+  disk().set_free_bytes(1 << 20);
+  ASSERT_TRUE(head.await("n-1", JobOrderState::kReady, 1, 60s, "j-2"));
+  EXPECT_EQ(head.report("n-1", "j-2").problem, "");
 }
 
 TEST_F(NodeAgentTest, SigtermIsToldToTheHeadAndWorkersGetTheirGrace) {
@@ -454,7 +472,7 @@ TEST_F(NodeAgentTest, ACutNetworkCostsNoWorker) {
   EXPECT_GT(head.hellos.size(), 4u);
   EXPECT_EQ(sim.workers.live().size(), 2u);
   EXPECT_TRUE(sim.workers.past().empty());
-  EXPECT_TRUE(head.reported("n-1", ErrandState::kRunning, 1));
+  EXPECT_TRUE(head.reported("n-1", JobOrderState::kRunning, 1));
 }
 
 // Heads die and come back, paths are cut and heal, lines are acknowledged or not, rounds change: what a node has said
@@ -486,7 +504,7 @@ class NodeChaos : public testing::TestWithParam<uint64_t> {
       const auto [at, fresh] = by_machine.emplace(worker.machine, worker.generation);
       if (!fresh && at->second != worker.generation) broken.push_back("two generations on one node");
       const auto& report = cluster.head.report(SimCluster::name(worker.machine - 1));
-      const bool said_gone = report.state == ErrandState::kReady || report.state == ErrandState::kGone;
+      const bool said_gone = report.state == JobOrderState::kReady || report.state == JobOrderState::kGone;
       if (said_gone && worker.generation < static_cast<int64_t>(report.generation)) {
         broken.push_back("a worker lives of which the node said that it is gone");
       }
@@ -516,7 +534,7 @@ class NodeChaos : public testing::TestWithParam<uint64_t> {
     cluster.sim.simulator.run_for(seconds(4 * draw.unit()));
   }
 
-  bool await_all(ErrandState state, Generation generation) {
+  bool await_all(JobOrderState state, Generation generation) {
     cluster.sim.network.heal();
     for (int i = 1; i <= kNodes; ++i) {
       if (!cluster.head.await(SimCluster::name(i), state, generation, 200s)) return false;
@@ -535,20 +553,20 @@ TEST_P(NodeChaos, KeepsWhatItSaysAndLosesNoLine) {
   for (int round = 0; round < 4; ++round) {
     ++generation;
     for (int i = 1; i <= kNodes; ++i) {
-      cluster.head.order(SimCluster::name(i), cluster.errand(Phase::kGathering, generation));
+      cluster.head.order(SimCluster::name(i), cluster.job_order(Phase::kGathering, generation));
       one_fault();
     }
-    ASSERT_TRUE(await_all(ErrandState::kReady, generation)) << cluster.words();
+    ASSERT_TRUE(await_all(JobOrderState::kReady, generation)) << cluster.output();
     for (int i = 1; i <= kNodes; ++i) {
       cluster.head.order(SimCluster::name(i), cluster.running(i, generation, kNodes));
       one_fault();
     }
-    ASSERT_TRUE(await_all(ErrandState::kRunning, generation)) << cluster.words();
+    ASSERT_TRUE(await_all(JobOrderState::kRunning, generation)) << cluster.output();
     cluster.sim.simulator.run_for(5s);  // its lines come
     for (int i = 0; i < 3; ++i) one_fault();
   }
   cluster.head.acknowledge_all();
-  ASSERT_TRUE(await_all(ErrandState::kSucceeded, generation)) << cluster.words();
+  ASSERT_TRUE(await_all(JobOrderState::kSucceeded, generation)) << cluster.output();
   EXPECT_EQ(broken, Words{});
   EXPECT_EQ(cluster.sim.workers.past().size(), 4u * kNodes);  // each generation ran once on each node
   for (int i = 1; i <= kNodes; ++i) {

@@ -12,15 +12,15 @@ namespace {
 
 using cluster::JobPhase;
 
-// What is in the log of the first job, by generation and rank: numbers of lines in their order, and what is missing.
+// What is in the log of a job, by generation and rank: numbers of lines in their order, and what is missing.
 struct Printed {
   std::map<std::pair<uint64_t, int>, std::vector<uint64_t>> numbers;
   uint64_t missing = 0;
 };
 
-Printed read_log(ClusterSim& cluster) {
+Printed read_log(ClusterSim& cluster, size_t wish = 0) {
   Printed out;
-  const SimFile* log = cluster.sim.machine(1).disk().find(cluster.controller().logs().path(*cluster.wishes[0].job));
+  const SimFile* log = cluster.sim.machine(1).disk().find(cluster.controller().logs().path(*cluster.wishes[wish].job));
   if (!log) return out;
   for (const std::string_view line : split(trim(log->bytes), '\n')) {
     const auto entry = nlohmann::json::parse(line, nullptr, false);
@@ -168,6 +168,44 @@ TEST(NoisyWorker, AFullDiskIsCountedToTheLine) {
     for (const auto& [rank, missing] : cluster.controller().logs().missing(*cluster.wishes[0].job))
       told += missing.lines;
     EXPECT_EQ(told, printed.missing) << "seed " << seed;
+  }
+}
+
+// It is full until long after they have ended: both jobs say how many lines they have lost.
+TEST(NoisyWorker, ADiskThatStaysFullIsCountedForEachJob) {
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    ClusterSim cluster(seed, 1);
+    cluster.text.replace(cluster.text.find("CPU: 1"), 6, "CPU: 2");
+    cluster.behaviour = prints(4'000, 1000);
+    cluster.start_head();
+    cluster.submit(sim_job(1, 1));
+    cluster.submit(sim_job(1, 1));
+    ASSERT_TRUE(cluster.run_until(
+        [&] {
+          return cluster.job(0) && cluster.training(cluster.job(0)->id) == 1 && cluster.job(1) &&
+                 cluster.training(cluster.job(1)->id) == 1;
+        },
+        60s))
+        << cluster.story();
+    SimDisk& disk = cluster.sim.machine(cluster.machines.machine_of(cluster.machines.list().at(0))).disk();
+    cluster.sim.simulator.run_for(std::chrono::milliseconds(seed * 10));
+    const uint64_t free = disk.free_bytes();
+    disk.set_free_bytes(0);
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 600s)) << cluster.story();
+    cluster.sim.simulator.run_for(30s);
+    disk.set_free_bytes(free);
+    cluster.sim.simulator.run_for(30s);
+    for (size_t wish = 0; wish < 2; ++wish) {
+      const Printed printed = read_log(cluster, wish);
+      uint64_t kept = 0;
+      for (const auto& [who, numbers] : printed.numbers) kept += numbers.size();
+      EXPECT_GT(printed.missing, 0u) << "seed " << seed << ", job " << wish;
+      EXPECT_EQ(kept + printed.missing, 4'000u) << "seed " << seed << ", job " << wish;
+      uint64_t told = 0;
+      for (const auto& [rank, missing] : cluster.controller().logs().missing(*cluster.wishes[wish].job))
+        told += missing.lines;
+      EXPECT_EQ(told, printed.missing) << "seed " << seed << ", job " << wish;
+    }
   }
 }
 

@@ -1,10 +1,15 @@
 #include "sim/program_network.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace rubato::sim {
 
 namespace {
+
+// A name of all machines, as a headless service of Kubernetes is for its pods.
+constexpr std::string_view kEveryMachine = "every-node";
 
 class SimConnection final : public Connection {
  public:
@@ -111,6 +116,19 @@ ConnectResult ProgramNetwork::connected(Node& target, uint16_t port, const Chann
 
 Task<ConnectResult> ProgramNetwork::connect(Endpoint endpoint, ChannelKey key, Instant deadline, Duration silence_max) {
   const Instant begun = loop_.now();
+  if (endpoint.host == kEveryMachine) {
+    // One address after the other, each with its share of the time, as on the real machine.
+    ConnectResult last = failure(ConnectFailure::Kind::kUnreachable, endpoint, "no such host");
+    int count = 0;
+    while (network_.resolve(fmt::format("node{}", count + 1), node_.id)) ++count;
+    for (int i = 1; i <= count; ++i) {
+      const Endpoint one{fmt::format("node{}", i), endpoint.port};
+      const Instant until = loop_.now() + (deadline - loop_.now()) / (count - i + 1);
+      last = co_await connect(one, key, until, silence_max);
+      if (last.connection) break;
+    }
+    co_return last;
+  }
   Node* target = network_.resolve(endpoint.host, node_.id);
   if (!target) {
     co_await Sleep(loop_, std::min(deadline, begun + network_.faults.latency_min));
@@ -143,6 +161,18 @@ Task<ConnectResult> ProgramNetwork::connect(Endpoint endpoint, ChannelKey key, I
 }
 
 Task<bool> ProgramNetwork::is_local(std::string host) { co_return network_.resolve(host, node_.id) == &node_; }
+
+Task<std::vector<std::string>> ProgramNetwork::resolve(std::string host) {
+  std::vector<std::string> found;
+  if (host != kEveryMachine) {
+    if (const Node* node = network_.resolve(host, node_.id)) found.push_back(node->address);
+    co_return found;
+  }
+  for (int i = 1; const Node* node = network_.resolve(fmt::format("node{}", i), node_.id); ++i) {
+    found.push_back(node->address);
+  }
+  co_return found;
+}
 
 std::unique_ptr<PortLease> ProgramNetwork::lease_port(uint16_t wanted) {
   return std::make_unique<SimPortLease>(node_, wanted != 0 ? wanted : node_.free_port());

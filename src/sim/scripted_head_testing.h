@@ -28,12 +28,12 @@ class ScriptedHead {
   }
   void kill() { program->kill(); }
 
-  void order(const std::string& node, const elastic::Errand& errand) {
-    errands[node][errand.job.value] = errand;
+  void order(const std::string& node, const elastic::JobOrder& job_order) {
+    job_orders[node][job_order.job.value] = job_order;
     send_orders(node);
   }
   void forget(const std::string& node, const std::string& job) {
-    errands[node].erase(job);
+    job_orders[node].erase(job);
     send_orders(node);
   }
   void send(const std::string& node, const elastic::ToAgent& message) {
@@ -51,20 +51,20 @@ class ScriptedHead {
   void send_orders(const std::string& node) {
     elastic::Orders orders;
     orders.revision = ++revision;
-    for (const auto& [job, errand] : errands[node]) orders.errands.push_back(errand);
+    for (const auto& [job, job_order] : job_orders[node]) orders.job_orders.push_back(job_order);
     const elastic::ToAgent message = orders;
     send(node, message);
   }
 
-  const elastic::ErrandReport& report(const std::string& node, const std::string& job = "j-1") {
+  const elastic::JobOrderReport& report(const std::string& node, const std::string& job = "j-1") {
     return reports[{node, job}];
   }
-  bool reported(const std::string& node, elastic::ErrandState state, Generation generation,
+  bool reported(const std::string& node, elastic::JobOrderState state, Generation generation,
                 const std::string& job = "j-1") {
     const auto found = reports.find({node, job});
     return found != reports.end() && found->second.state == state && found->second.generation == generation;
   }
-  bool await(const std::string& node, elastic::ErrandState state, Generation generation, Duration most = 60s,
+  bool await(const std::string& node, elastic::JobOrderState state, Generation generation, Duration most = 60s,
              const std::string& job = "j-1") {
     return sim.simulator.run_until([&] { return reported(node, state, generation, job); }, sim.now() + most);
   }
@@ -76,9 +76,9 @@ class ScriptedHead {
   bool acknowledges = true;
   Duration heartbeat = 3s;
   std::map<std::string, std::string> packages;
-  std::map<std::string, std::map<std::string, elastic::Errand>> errands;  // by node and job
+  std::map<std::string, std::map<std::string, elastic::JobOrder>> job_orders;  // by node and job
 
-  std::map<Job, elastic::ErrandReport> reports;
+  std::map<Job, elastic::JobOrderReport> reports;
   std::map<Job, std::vector<std::string>> states;      // each change, in words
   std::map<Job, std::vector<elastic::LogLine>> lines;  // without duplicates
   std::map<Job, uint64_t> durable;                     // highest sequence
@@ -118,14 +118,14 @@ class ScriptedHead {
       node = hello->node.value;
       hellos.push_back(*hello);
       connections[node] = &connection;
-      take(node, hello->errands);
+      take(node, hello->job_orders);
       elastic::Welcome welcome;
       welcome.head_epoch = epoch;
       welcome.heartbeat = heartbeat;
       send(node, welcome);
       send_orders(node);
     }
-    if (const auto* all = std::get_if<elastic::Reports>(&message)) take(node, all->errands);
+    if (const auto* all = std::get_if<elastic::Reports>(&message)) take(node, all->job_orders);
     if (const auto* beat = std::get_if<elastic::NodeBeat>(&message)) {
       ++beats[node];
       acted_on[node] = beat->orders;
@@ -136,14 +136,14 @@ class ScriptedHead {
     (void)self;
   }
 
-  void take(const std::string& node, const std::vector<elastic::ErrandReport>& all) {
+  void take(const std::string& node, const std::vector<elastic::JobOrderReport>& all) {
     std::erase_if(reports, [&](const auto& entry) { return entry.first.first == node; });
-    for (const elastic::ErrandReport& report : all) {
+    for (const elastic::JobOrderReport& report : all) {
       const Job key{node, report.job.value};
-      const std::string words = fmt::format("{}@{}", to_string(report.state), report.generation);
-      if (states[key].empty() || states[key].back() != words) {
-        states[key].push_back(words);
-        lines_at[key][words] = lines[key].size();
+      const std::string sentence = fmt::format("{}@{}", to_string(report.state), report.generation);
+      if (states[key].empty() || states[key].back() != sentence) {
+        states[key].push_back(sentence);
+        lines_at[key][sentence] = lines[key].size();
       }
       reports[key] = report;
     }
@@ -226,23 +226,23 @@ class SimCluster {
   }
   void signal(int node, int number) { signals[node]->push(number); }
 
-  elastic::Errand errand(elastic::Phase phase, Generation generation, int workers = 1) {
-    elastic::Errand errand;
-    errand.job.value = "j-1";
-    errand.phase = phase;
-    errand.generation = generation;
-    errand.workers = workers;
-    errand.grace = 5s;
-    errand.spec.name = "train";
-    errand.spec.program = "train.py";
-    errand.spec.workers_max = 8;
-    errand.spec.per_worker.set(kCpu, 1000);
-    errand.output = "/output";
-    return errand;
+  elastic::JobOrder job_order(elastic::Phase phase, Generation generation, int workers = 1) {
+    elastic::JobOrder job_order;
+    job_order.job.value = "j-1";
+    job_order.phase = phase;
+    job_order.generation = generation;
+    job_order.workers = workers;
+    job_order.grace = 5s;
+    job_order.spec.name = "train";
+    job_order.spec.program = "train.py";
+    job_order.spec.workers_max = 8;
+    job_order.spec.per_worker.set(kCpu, 1000);
+    job_order.output = "/output";
+    return job_order;
   }
   // The same for one node of a round that has `workers` on each of `nodes` nodes.
-  elastic::Errand running(int node, Generation generation, int nodes = 1, int workers = 1) {
-    elastic::Errand one = errand(elastic::Phase::kRunning, generation, workers);
+  elastic::JobOrder running(int node, Generation generation, int nodes = 1, int workers = 1) {
+    elastic::JobOrder one = job_order(elastic::Phase::kRunning, generation, workers);
     one.place = elastic::Assignment{node - 1,       nodes, (node - 1) * workers, nodes * workers, (node - 1) * workers,
                                     nodes * workers};
     one.master_addr = sim.machine(2).address();
@@ -252,20 +252,20 @@ class SimCluster {
   // Gathers and runs a generation on nodes 1..nodes.
   bool run_generation(Generation generation, int nodes = 1, int workers = 1) {
     for (int i = 1; i <= nodes; ++i) {
-      head.order(name(i), errand(elastic::Phase::kGathering, generation, workers));
+      head.order(name(i), job_order(elastic::Phase::kGathering, generation, workers));
     }
     for (int i = 1; i <= nodes; ++i) {
-      if (!head.await(name(i), elastic::ErrandState::kReady, generation)) return false;
+      if (!head.await(name(i), elastic::JobOrderState::kReady, generation)) return false;
     }
-    std::vector<elastic::Errand> round;
+    std::vector<elastic::JobOrder> round;
     for (int i = 1; i <= nodes; ++i) round.push_back(running(i, generation, nodes, workers));
     for (int i = 1; i <= nodes; ++i) head.order(name(i), round[static_cast<size_t>(i - 1)]);
     for (int i = 1; i <= nodes; ++i) {
-      if (!head.await(name(i), elastic::ErrandState::kRunning, generation)) return false;
+      if (!head.await(name(i), elastic::JobOrderState::kRunning, generation)) return false;
     }
     return true;
   }
-  std::string words() const {
+  std::string output() const {
     std::string all;
     for (const auto& [node, agent] : agents) all += agent->console().err_text();
     return all;

@@ -76,17 +76,17 @@ void SimStore::apply_write(const StoreWrite& write) {
   entry.modified = revision_;
   lease_of_.erase(write.key);
   if (write.lease != 0) lease_of_[write.key] = write.lease;
-  tell(write.key, write.value);
+  publish(write.key, write.value);
 }
 
 void SimStore::erase(const std::string& key) {
   lease_of_.erase(key);
-  if (entries_.erase(key) > 0) tell(key, std::nullopt);
+  if (entries_.erase(key) > 0) publish(key, std::nullopt);
 }
 
-void SimStore::tell(const std::string& key, const std::optional<std::string>& value) {
+void SimStore::publish(const std::string& key, const std::optional<std::string>& value) {
   for (const auto& [id, watcher] : watchers_) {
-    if (watcher->sees(key)) watcher->tell(StoreChange{key, value, revision_});
+    if (watcher->sees(key)) watcher->publish(StoreChange{key, value, revision_});
   }
 }
 

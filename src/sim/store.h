@@ -51,7 +51,7 @@ class SimStore {
   struct Lease;
   void apply_write(const StoreWrite& write);
   void erase(const std::string& key);
-  void tell(const std::string& key, const std::optional<std::string>& value);
+  void publish(const std::string& key, const std::optional<std::string>& value);
   bool reaches(const Node& client) const { return network_.round_trip(client.id, node_.id); }
   void network_changed();
 

@@ -69,7 +69,7 @@ SimStore::Watcher::Watcher(SimStore& store, Node& client, std::string prefix, Ch
 
 SimStore::Watcher::~Watcher() { store_.watchers_.erase(id_); }
 
-void SimStore::Watcher::tell(StoreChange change) {
+void SimStore::Watcher::publish(StoreChange change) {
   if (gap_) return;
   const Instant soonest = store_.simulator_.now() + store_.network_.latency(store_.node_.id, client_.id);
   const Instant at = travelling_.empty() ? soonest : std::max(soonest, travelling_.back().at);
@@ -95,7 +95,7 @@ void SimStore::Watcher::path_changed() {
   store_.simulator_.mark("store.watch_gap");
   StoreChange read_again;
   read_again.revision = store_.revision_;
-  tell(std::move(read_again));
+  publish(std::move(read_again));
 }
 
 Task<void> ProgramStore::ask(std::function<void()> apply, Duration work, Instant deadline) {

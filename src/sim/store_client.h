@@ -48,7 +48,7 @@ class SimStore::Watcher {
   ~Watcher();
 
   bool sees(const std::string& key) const { return key.starts_with(prefix_); }
-  void tell(StoreChange change);
+  void publish(StoreChange change);
   void path_changed();
 
  private:

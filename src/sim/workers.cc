@@ -82,17 +82,17 @@ void WorkerRegistry::finish(uint64_t id, const ExitStatus& status) {
 }
 
 std::optional<std::string> WorkerRegistry::broken_rule(Duration overlap_max) {
-  if (looked_at_version_ != version_) look_again();
+  if (checked_version_ != version_) find_overlaps();
   if (outside_) return outside_;
   const Instant now = network_.simulator().now();
   for (const auto& [ids, overlap] : overlaps_) {
-    if (now - overlap.since >= overlap_max) return overlap.words;
+    if (now - overlap.since >= overlap_max) return overlap.message;
   }
   return std::nullopt;
 }
 
-void WorkerRegistry::look_again() {
-  looked_at_version_ = version_;
+void WorkerRegistry::find_overlaps() {
+  checked_version_ = version_;
   outside_.reset();
   Overlaps found;
   std::multimap<std::tuple<std::string_view, int>, const WorkerRecord*> by_rank;
@@ -128,9 +128,9 @@ void WorkerRegistry::detach(const WorkerGroup& group) {
   if (found != joining_.end() && found->second.get() == &group) joining_.erase(found);
 }
 
-void WorkerRegistry::report_mix_up(std::string words) {
+void WorkerRegistry::report_mix_up(std::string message) {
   network_.simulator().mark("worker.mix_up");
-  mix_ups_.push_back(std::move(words));
+  mix_ups_.push_back(std::move(message));
 }
 
 }  // namespace rubato::sim

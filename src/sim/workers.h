@@ -102,7 +102,7 @@ class WorkerRegistry {
   }
   std::shared_ptr<WorkerGroup> group_for(const WorkerRecord& record);
   void detach(const WorkerGroup& group);
-  void report_mix_up(std::string words);
+  void report_mix_up(std::string message);
   void attach(uint64_t id, SimWorker& worker) { processes_[id] = &worker; }
   SimNetwork& network() { return network_; }
   Random& random() { return random_; }
@@ -110,16 +110,16 @@ class WorkerRegistry {
  private:
   struct Overlap {
     Instant since;
-    std::string words;
+    std::string message;
   };
   using Overlaps = std::map<std::pair<uint64_t, uint64_t>, Overlap>;  // by the two workers' ids
-  void look_again();
+  void find_overlaps();
 
   SimNetwork& network_;
   Random random_;
   uint64_t next_id_ = 1;
   uint64_t version_ = 0;
-  uint64_t looked_at_version_ = 0;
+  uint64_t checked_version_ = 0;
   Overlaps overlaps_;
   std::optional<std::string> outside_;
   std::map<uint64_t, WorkerRecord> live_;

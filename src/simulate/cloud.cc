@@ -17,6 +17,8 @@ using sim::SimMachine;
 
 namespace {
 
+constexpr double kSignalChance = 0.2;
+
 double hours(Duration d) { return to_seconds(d) / 3600; }
 
 // "gpu/us-east-1a/spot" against "gpu/*/spot"; a pattern with fewer parts matches all that begins so.
@@ -228,19 +230,22 @@ void Cloud::plan_reclaim(const NodeId& node) {
   if (rate <= 0 || calm_) return;
   const Duration after = seconds(std::min(1e8, -std::log(1 - random_.unit()) / rate * 3600));
   sim_.simulator.at(sim_.now() + after, [this, node] {
-    if (!calm_) reclaim(node, scenario_.faults.reclaim_notice);
+    if (!calm_) reclaim(node);
   });
 }
 
-void Cloud::reclaim(const NodeId& node, Duration notice) {
+void Cloud::reclaim(const NodeId& node) {
   Instance* instance = find(node);
   if (!instance || instance->reclaimed) return;
+  const Duration notice = draw(scenario_.faults.reclaim_notice);
   instance->reclaimed = true;
   mark("cloud.reclaimed");
   if (on_change) on_change(*instance, "notice");
   if (notice > 0s && on_notice && instance->agent && instance->agent->running()) {
-    mark("cloud.notice");
-    on_notice(*instance, notice);
+    // Some clouds only shut the machine down.
+    const bool by_signal = random_.chance(kSignalChance);
+    mark(by_signal ? "cloud.notice_by_signal" : "cloud.notice");
+    on_notice(*instance, notice, by_signal);
   }
   sim_.simulator.at(sim_.now() + notice, [this, node] { end(node, "reclaimed"); });
 }

@@ -58,12 +58,12 @@ class Cloud {
   // ---- faults ----
   void stock_out(const std::string& offering, Instant until);  // "type/zone/market", parts may be *
   void throttle(Instant until) { throttled_until_ = std::max(throttled_until_, until); }
-  void reclaim(const rubato::NodeId& node, Duration notice);
+  void reclaim(const rubato::NodeId& node);  // after a notice as the scenario has it
   void crash(const rubato::NodeId& node);
   void calm();  // no more reclaims, slow boots or failures
 
-  // Sends the node's agent the notice that its machine goes; set by whoever runs agents.
-  std::function<void(Instance&, Duration in)> on_notice;
+  // Sends the node's agent the notice that its machine goes, or only SIGTERM; set by whoever runs agents.
+  std::function<void(Instance&, Duration in, bool by_signal)> on_notice;
   std::function<void(const Instance&)> on_remove;  // before its machine is taken away
   std::function<void(const Instance&, std::string_view what)> on_change;
 

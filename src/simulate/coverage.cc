@@ -15,9 +15,10 @@ constexpr std::string_view kFaults[] = {
 };
 
 constexpr std::string_view kCloud[] = {
-    "cloud.boot_failure"sv, "cloud.listed_still"sv, "cloud.not_listed_yet"sv, "cloud.notice"sv,
-    "cloud.quota"sv,        "cloud.reclaimed"sv,    "cloud.slow_boot"sv,      "cloud.stock_out"sv,
-    "cloud.throttled"sv,    "cloud.updated"sv,      "cloud.out_of_reach"sv,   "cloud.orphan"sv,
+    "cloud.boot_failure"sv,     "cloud.listed_still"sv, "cloud.not_listed_yet"sv, "cloud.notice"sv,
+    "cloud.notice_by_signal"sv, "cloud.quota"sv,        "cloud.reclaimed"sv,      "cloud.slow_boot"sv,
+    "cloud.stock_out"sv,        "cloud.throttled"sv,    "cloud.updated"sv,        "cloud.out_of_reach"sv,
+    "cloud.orphan"sv,
 };
 
 // The diagram of cluster/state.h, arrow by arrow. One may join before its head knows that it was made; a machine that

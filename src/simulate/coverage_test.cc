@@ -10,13 +10,14 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/source_testing.h"
 #include "simulate/run.h"
 
 namespace rubato::simulate {
 namespace {
 
 std::string text_of(const std::string& path) {
-  std::ifstream file(std::string(RUBATO_SOURCE) + "/" + path);
+  std::ifstream file(source_path(path));
   EXPECT_TRUE(file) << path;
   return {std::istreambuf_iterator<char>(file), {}};
 }

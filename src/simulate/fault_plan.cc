@@ -35,6 +35,10 @@ void FaultPlan::begin() {
     note("fault.node_crash", fmt::format("{} loses power", node->node.value));
     run_.cloud_.crash(node->node);
   });
+  pace(faults.reclaim, [this] {
+    const Instance* node = hurt(some_node());
+    if (node) run_.cloud_.reclaim(node->node);
+  });
   pace(faults.freeze, [this, &faults] { freeze(faults.freeze.lasts); });
   pace(faults.head_pause, [this, &faults] { pause_head(faults.head_pause.lasts); });
   pace(faults.agent_pause, [this, &faults] { pause_agent(faults.agent_pause.lasts); });

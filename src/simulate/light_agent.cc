@@ -6,9 +6,9 @@
 
 namespace rubato::simulate {
 
-using elastic::Errand;
-using elastic::ErrandReport;
-using elastic::ErrandState;
+using elastic::JobOrder;
+using elastic::JobOrderReport;
+using elastic::JobOrderState;
 using elastic::Phase;
 using rubato::NodeId;
 
@@ -20,18 +20,19 @@ constexpr Duration kConnectMax = 5s;
 constexpr Duration kSilence = 3s;
 }  // namespace
 
-void LightGroups::join(const Errand& errand, const NodeId& node, Done done) {
-  const Key key{errand.job, errand.generation};
-  for (auto it = groups_.lower_bound(Key{errand.job, 0}); it != groups_.end() && it->first.first == errand.job; ++it) {
-    if (it->first.second == errand.generation || !on_mixed) continue;
-    for (const auto& [other, seat] : it->second.seats) on_mixed(errand.job, other);
+void LightGroups::join(const JobOrder& job_order, const NodeId& node, Done done) {
+  const Key key{job_order.job, job_order.generation};
+  for (auto it = groups_.lower_bound(Key{job_order.job, 0}); it != groups_.end() && it->first.first == job_order.job;
+       ++it) {
+    if (it->first.second == job_order.generation || !on_mixed) continue;
+    for (const auto& [other, seat] : it->second.seats) on_mixed(job_order.job, other);
   }
   Group& group = groups_[key];
-  group.world_size = errand.place.world_size;
+  group.world_size = job_order.place.world_size;
   if (group.token == 0) group.token = next_token_++;
   Seat seat;
-  seat.first_rank = errand.place.first_rank;
-  seat.workers = errand.workers;
+  seat.first_rank = job_order.place.first_rank;
+  seat.workers = job_order.workers;
   seat.done = std::move(done);
   group.workers += seat.workers;
   ++seats_on_[node];
@@ -155,7 +156,7 @@ Task<bool> LightAgent::session(Connection& connection) {
   hello.resources = settings_.resources;
   hello.started = started_;
   hello.head_epoch = head_epoch_;
-  hello.errands = reports();
+  hello.job_orders = reports();
   const elastic::ToHead greeting = std::move(hello);
   connection.send(encode(greeting, world_.clock.now()));
   while (true) {
@@ -185,14 +186,14 @@ Task<void> LightAgent::later(JobId job, uint64_t step, Duration delay, void (Lig
 void LightAgent::obey(elastic::Orders orders) {
   fenced_ = std::move(orders.fence);  // it vouches for nobody
   std::map<JobId, Part> before = std::exchange(parts_, {});
-  for (Errand& errand : orders.errands) {
-    const auto known = before.find(errand.job);
-    Part& part = parts_[errand.job];
+  for (JobOrder& job_order : orders.job_orders) {
+    const auto known = before.find(job_order.job);
+    Part& part = parts_[job_order.job];
     if (known != before.end()) {
       part = std::move(known->second);
       before.erase(known);
     }
-    part.errand = std::move(errand);
+    part.job_order = std::move(job_order);
   }
   for (auto& [job, part] : before) stop_workers(part, true);
   for (auto& [job, part] : parts_) follow(part);
@@ -200,43 +201,43 @@ void LightAgent::obey(elastic::Orders orders) {
 }
 
 void LightAgent::follow(Part& part) {
-  const Errand& errand = part.errand;
-  part.report.job = errand.job;
-  const bool running = errand.phase == Phase::kRunning;
-  if (running && part.workers_of == errand.generation) return;
-  if (running && part.report.generation == errand.generation &&
-      (part.report.state == ErrandState::kSucceeded || part.report.state == ErrandState::kFailed))
+  const JobOrder& job_order = part.job_order;
+  part.report.job = job_order.job;
+  const bool running = job_order.phase == Phase::kRunning;
+  if (running && part.workers_of == job_order.generation) return;
+  if (running && part.report.generation == job_order.generation &&
+      (part.report.state == JobOrderState::kSucceeded || part.report.state == JobOrderState::kFailed))
     return;
   if (running) {
-    part.report = ErrandReport{};
-    part.report.job = errand.job;
-    part.report.generation = errand.generation;
-    part.report.state = ErrandState::kRunning;
-    part.workers_of = errand.generation;
+    part.report = JobOrderReport{};
+    part.report.job = job_order.job;
+    part.report.generation = job_order.generation;
+    part.report.state = JobOrderState::kRunning;
+    part.workers_of = job_order.generation;
     part.finished = 0;
-    scope_.spawn(later(errand.job, ++part.step, settings_.start_delay, &LightAgent::started));
+    scope_.spawn(later(job_order.job, ++part.step, settings_.start_delay, &LightAgent::started));
     return;
   }
-  const ErrandState wanted = errand.phase == Phase::kGathering ? ErrandState::kReady : ErrandState::kGone;
-  if (part.report.generation == errand.generation && part.report.state == wanted) return;
+  const JobOrderState wanted = job_order.phase == Phase::kGathering ? JobOrderState::kReady : JobOrderState::kGone;
+  if (part.report.generation == job_order.generation && part.report.state == wanted) return;
   if (part.workers_of == 0) {
     stopped(part);
     return;
   }
-  if (part.report.state == ErrandState::kPreparing && part.report.generation == errand.generation) return;
-  const bool stopping = part.report.state == ErrandState::kPreparing;
-  part.report = ErrandReport{};
-  part.report.job = errand.job;
-  part.report.generation = errand.generation;
-  part.report.state = ErrandState::kPreparing;
+  if (part.report.state == JobOrderState::kPreparing && part.report.generation == job_order.generation) return;
+  const bool stopping = part.report.state == JobOrderState::kPreparing;
+  part.report = JobOrderReport{};
+  part.report.job = job_order.job;
+  part.report.generation = job_order.generation;
+  part.report.state = JobOrderState::kPreparing;
   if (stopping) return;  // a timer runs already
-  if (part.joined) groups_.leave(errand.job, part.workers_of, settings_.node, true);
+  if (part.joined) groups_.leave(job_order.job, part.workers_of, settings_.node, true);
   part.joined = false;
-  scope_.spawn(later(errand.job, ++part.step, settings_.stop_delay, &LightAgent::stopped));
+  scope_.spawn(later(job_order.job, ++part.step, settings_.stop_delay, &LightAgent::stopped));
 }
 
 void LightAgent::stop_workers(Part& part, bool saved) {
-  if (part.joined) groups_.leave(part.errand.job, part.workers_of, settings_.node, saved);
+  if (part.joined) groups_.leave(part.job_order.job, part.workers_of, settings_.node, saved);
   part.joined = false;
   part.workers_of = 0;
   ++part.step;
@@ -244,23 +245,23 @@ void LightAgent::stop_workers(Part& part, bool saved) {
 
 void LightAgent::started(Part& part) {
   part.joined = true;
-  const JobId job = part.errand.job;
+  const JobId job = part.job_order.job;
   const Generation generation = part.workers_of;
   std::weak_ptr<bool> alive = alive_;
-  groups_.join(part.errand, settings_.node, [this, alive, job, generation](bool well) {
+  groups_.join(part.job_order, settings_.node, [this, alive, job, generation](bool well) {
     if (alive.expired()) return;
     const auto it = parts_.find(job);
     if (it == parts_.end() || it->second.workers_of != generation) return;
     Part& mine = it->second;
     mine.joined = false;
     mine.workers_of = 0;
-    if (mine.report.state != ErrandState::kRunning) return;  // it is being stopped
-    mine.report.state = well ? ErrandState::kSucceeded : ErrandState::kFailed;
+    if (mine.report.state != JobOrderState::kRunning) return;  // it is being stopped
+    mine.report.state = well ? JobOrderState::kSucceeded : JobOrderState::kFailed;
     if (well) mine.finished = generation;
     if (!well) {
       elastic::Failure failure;
       failure.host = world_.machine.hostname;
-      failure.rank = mine.errand.place.first_rank;
+      failure.rank = mine.job_order.place.first_rank;
       failure.generation = generation;
       failure.exit_code = 1;
       failure.at = world_.clock.now();
@@ -272,15 +273,15 @@ void LightAgent::started(Part& part) {
 
 void LightAgent::stopped(Part& part) {
   part.workers_of = 0;
-  part.report = ErrandReport{};
-  part.report.job = part.errand.job;
-  part.report.generation = part.errand.generation;
-  part.report.state = part.errand.phase == Phase::kGathering ? ErrandState::kReady : ErrandState::kGone;
-  if (part.errand.phase == Phase::kGathering) part.report.port = 29500;
+  part.report = JobOrderReport{};
+  part.report.job = part.job_order.job;
+  part.report.generation = part.job_order.generation;
+  part.report.state = part.job_order.phase == Phase::kGathering ? JobOrderState::kReady : JobOrderState::kGone;
+  if (part.job_order.phase == Phase::kGathering) part.report.port = 29500;
 }
 
-std::vector<ErrandReport> LightAgent::reports() const {
-  std::vector<ErrandReport> list;
+std::vector<JobOrderReport> LightAgent::reports() const {
+  std::vector<JobOrderReport> list;
   for (const auto& [job, part] : parts_) {
     list.push_back(part.report);
     list.back().succeeded = part.finished;

@@ -24,7 +24,7 @@ class LightGroups {
 
   using Done = std::function<void(bool well)>;
   // A seat's workers are there. `done` is called from a timer when they have ended by themselves.
-  void join(const elastic::Errand& errand, const rubato::NodeId& node, Done done);
+  void join(const elastic::JobOrder& job_order, const rubato::NodeId& node, Done done);
   // They were told to end (and saved), or vanished with their machine.
   void leave(const JobId& job, Generation generation, const rubato::NodeId& node, bool saved);
 
@@ -80,8 +80,8 @@ class LightAgent {
 
  private:
   struct Part {
-    elastic::Errand errand;
-    elastic::ErrandReport report;
+    elastic::JobOrder job_order;
+    elastic::JobOrderReport report;
     Generation workers_of = 0;  // the generation whose workers are there; 0: none
     Generation finished = 0;    // the last one, if its workers all ended well
     bool joined = false;
@@ -95,7 +95,7 @@ class LightAgent {
   void started(Part& part);
   void stopped(Part& part);
   void report();
-  std::vector<elastic::ErrandReport> reports() const;
+  std::vector<elastic::JobOrderReport> reports() const;
 
   sim::SimProgram& program_;
   World& world_;

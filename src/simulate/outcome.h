@@ -52,6 +52,7 @@ struct Outcome {
   uint64_t restarts = 0;  // starts beyond a job's first
   uint64_t charged = 0;   // of them, those that used the job's budget
   double trained_s = 0, lost_s = 0;
+  std::map<std::string, double> lost_by;  // seconds of lost_s, by what had happened
   double cpu_utilisation = 0, gpu_utilisation = 0;
   double node_hours = 0, cost = 0;
   bool priced = false;

@@ -115,7 +115,7 @@ class Canvas {
     std::string out = fmt::format(
         "<svg {} viewBox=\"0 0 {:g} {:g}\" role=\"img\" aria-label=\"{}\" data-left=\"{:g}\" data-right=\"{:g}\" "
         "font-size=\"{:g}\">\n{}",
-        attributes, frame_.width, bottom() + kBottom, escaped(words()), kLeft, frame_.width - kRight, frame_.font,
+        attributes, frame_.width, bottom() + kBottom, escaped(message()), kLeft, frame_.width - kRight, frame_.font,
         style);
     if (!in_page_)
       out += fmt::format("<rect class=\"p-back\" width=\"{:g}\" height=\"{:g}\" rx=\"8\"/>\n", frame_.width,
@@ -171,7 +171,7 @@ class Canvas {
   }
 
   // For those who cannot see it.
-  std::string words() const {
+  std::string message() const {
     std::string out = plot_.title;
     for (const Line& line : plot_.lines) {
       if (line.values.empty()) continue;

@@ -19,7 +19,7 @@ class Progress {
  public:
   explicit Progress(Random random) : random_(random) {}
 
-  void add(const JobId& job, const PlannedJob& plan);
+  void add(const JobId& job, const PlannedJob& plan);  // which outlives this
 
   // For workers of this generation, from the moment at which all of them train; they may crash before that.
   struct Run {
@@ -28,9 +28,16 @@ class Progress {
   };
   Run run_of(const JobId& job, Generation generation, int workers);
 
-  // The first word about a generation's end counts: its workers have trained so long.
+  // How long the last of these was to last; zero: none was drawn.
+  Duration lasts(const JobId& job) const;
+
+  // Of the work of one worker, in seconds, when so many have trained for so long since the last start.
+  double done_s(const JobId& job, int workers, Duration trained) const;
+
+  // The first word about a generation's end counts: its workers have trained so long. Returns the worker-seconds of it
+  // that are to be done again.
   enum class End { kDone, kSaved, kCrashed };
-  void ended(const JobId& job, Generation generation, int workers, Duration trained, End end);
+  double ended(const JobId& job, Generation generation, int workers, Duration trained, End end);
 
   // Worker-seconds: paid for, and of them those that were of use.
   double trained_s() const { return trained_s_; }
@@ -38,10 +45,8 @@ class Progress {
 
  private:
   struct Job {
+    const PlannedJob* plan = nullptr;
     double left_s = 0;
-    double efficiency = 1;
-    Duration checkpoint_every{};
-    double crashes_per_worker_hour = 0;
     Generation ended = 0;
     Generation drawn = 0;
     Run run;

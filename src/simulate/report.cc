@@ -64,7 +64,11 @@ std::string utilisation_text(const Outcome& o) {
 }  // namespace
 
 std::string jobs_text(const Outcome& o) {
-  std::string out = fmt::format("{} submitted: {} succeeded, {} failed", o.submitted, o.succeeded, o.failed);
+  return fmt::format("{} submitted: {} succeeded, {}", o.submitted, o.succeeded, other_ends_text(o));
+}
+
+std::string other_ends_text(const Outcome& o) {
+  std::string out = fmt::format("{} failed", o.failed);
   if (o.stopped > 0) out += fmt::format(", {} stopped", o.stopped);
   if (o.unfinished > o.infeasible) out += fmt::format(", {} not ended", o.unfinished - o.infeasible);
   if (o.infeasible > 0) out += fmt::format(", {} can never fit", o.infeasible);
@@ -84,8 +88,11 @@ std::string text_report(const Outcome& o) {
   line("completion", distribution_text(o.jct_s));
   line("starts", fmt::format("{} ({} restarts, {} of them charged to the job)", o.starts, o.restarts, o.charged));
   if (o.trained_s > 0) {
-    line("training", fmt::format("{:.1f} worker-hours, {:.1f} % done again after losses", o.trained_s / 3600,
-                                 100 * o.lost_s / o.trained_s));
+    std::string causes;
+    for (const auto& [cause, lost_s] : o.lost_by)
+      causes += fmt::format("{}{} {:.1f} %", causes.empty() ? ": " : ", ", cause, 100 * lost_s / o.trained_s);
+    line("training", fmt::format("{:.1f} worker-hours, {:.1f} % done again after losses{}", o.trained_s / 3600,
+                                 100 * o.lost_s / o.trained_s, causes));
   }
   line("nodes", fmt::format("{} launched, {} removed, {} reclaimed, {} crashed; at most {} at once", o.launched,
                             o.removed, o.reclaimed, o.crashed, o.nodes_most));
@@ -100,7 +107,7 @@ std::string text_report(const Outcome& o) {
   line("coverage", fmt::format("{} kinds of transitions, {} marks in all", transitions, o.marks.size()));
   line("invariants", fmt::format("{} checks of {} rules, {}", sum_of(o.checks), o.checks.size(),
                                  o.broken.empty() ? "all held" : "BROKEN"));
-  for (const std::string& words : o.broken) line("  broken", words);
+  for (const std::string& message : o.broken) line("  broken", message);
   line("hash", fmt::format("{:016x}", o.hash));
   return out;
 }
@@ -127,6 +134,7 @@ ordered_json json_report(const Outcome& o, bool samples) {
   out["restarts_charged"] = o.charged;
   out["trained_worker_s"] = o.trained_s;
   out["lost_worker_s"] = o.lost_s;
+  out["lost_worker_s_by"] = o.lost_by;
   out["cpu_utilisation"] = o.cpu_utilisation;
   out["gpu_utilisation"] = o.gpu_utilisation;
   out["nodes"] = {{"launched", o.launched}, {"removed", o.removed}, {"reclaimed", o.reclaimed},

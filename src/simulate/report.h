@@ -36,5 +36,7 @@ std::string compare_report(const Columns& columns);
 
 // "12 submitted: 11 succeeded, 1 failed".
 std::string jobs_text(const Outcome& outcome);
+// "1 failed, 2 stopped": of those that have not succeeded.
+std::string other_ends_text(const Outcome& outcome);
 
 }  // namespace rubato::simulate

@@ -59,10 +59,8 @@ std::string card(std::string_view name, const std::string& value, const std::str
 
 std::string jobs_card(const Outcome& o) {
   if (o.submitted == 0) return card("Jobs", "none", "nothing was submitted");
-  const std::string words = jobs_text(o);
   const bool all = o.succeeded == o.submitted;
-  return card("Jobs succeeded", fmt::format("{} of {}", o.succeeded, o.submitted),
-              all ? "all" : words.substr(std::min(words.size(), words.find(", ") + 2)));
+  return card("Jobs succeeded", fmt::format("{} of {}", o.succeeded, o.submitted), all ? "all" : other_ends_text(o));
 }
 
 std::string cards(const Outcome& o) {
@@ -216,7 +214,7 @@ std::string opening(const Outcome& o, const PageExtras& extras) {
       format_duration(o.simulated), o.fidelity, o.hash);
   if (held) return out;
   out += "<div class=\"broken\"><b>Broken</b><ul>\n";
-  for (const std::string& words : o.broken) out += fmt::format("<li>{}</li>\n", escaped(words));
+  for (const std::string& message : o.broken) out += fmt::format("<li>{}</li>\n", escaped(message));
   out += "</ul>";
   if (!extras.command.empty()) out += fmt::format("See it again: <code>{}</code>", escaped(extras.command));
   return out + "</div>\n";

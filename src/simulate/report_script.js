@@ -66,8 +66,12 @@
     tip.hidden = true;
     for (const cross of document.querySelectorAll('.p-cross')) cross.setAttribute('visibility', 'hidden');
   };
+  // How far the page was scrolled when the tip was shown: a browser tells of scrolling a frame late, so a tip that was
+  // shown in between stands where it should.
+  let scrolled = 0;
   // `beside`: where the pointer is, in the window.
   const show = (figure, t, beside) => {
+    scrolled = scrollY;
     const index = sampleAt(t);
     for (const other of figures) {
       const svg = drawing(other), [left, right] = sides(svg), cross = svg.querySelector('.p-cross');
@@ -107,7 +111,7 @@
       show(figure, at, {x, y: box.top + box.height / 3});
     });
   }
-  addEventListener('scroll', hide, {passive: true});
+  addEventListener('scroll', () => scrollY !== scrolled && hide(), {passive: true});
 
   for (const box of document.querySelectorAll('.kinds input')) {
     const apply = () => {

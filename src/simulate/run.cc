@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "reconcile/autoscale.h"
@@ -24,6 +25,7 @@ constexpr int kSamples = 500;
 constexpr Duration kFirstWords = 100ms;  // of the client to the new head
 // Light agents do not beat: their machines' connections tell of their death.
 constexpr Duration kNoHeartbeat = 24h * 365;
+constexpr uint64_t kMeasuring = 0x6d65617375726564;
 
 }  // namespace
 
@@ -42,7 +44,8 @@ Run::Run(const Scenario& scenario, const Plan& plan, uint64_t seed)
       watch_(sim_, journal_, cloud_),
       meter_(sim_, cloud_, outcome_),
       losses_(plan.losses),
-      text_(scenario.cluster_text) {
+      text_(scenario.cluster_text),
+      measuring_(seed ^ kMeasuring) {
   outcome_.scenario = scenario.name;
   outcome_.seed = seed;
   outcome_.fidelity = to_string(scenario.fidelity);
@@ -58,10 +61,12 @@ Run::Run(const Scenario& scenario, const Plan& plan, uint64_t seed)
   sim_.workers.behaviour = [this](const SpawnSpec& spec, const sim::WorkerRecord& worker, Random&) {
     return worker_model(spec, worker);
   };
-  cloud_.on_notice = [this](Instance& instance, Duration in) { agents_.notice(instance, in); };
+  cloud_.on_notice = [this](Instance& instance, Duration in, bool by_signal) {
+    agents_.notice(instance, in, by_signal);
+  };
   cloud_.on_remove = [this](const Instance& instance) { watch_.removing(instance, busy(instance)); };
   cloud_.on_change = [this](const Instance& instance, std::string_view what) { meter_.cloud_changed(instance, what); };
-  groups_.on_broken = [this](std::string words) { watch_.add_broken(std::move(words)); };
+  groups_.on_broken = [this](std::string sentence) { watch_.add_broken(std::move(sentence)); };
   groups_.on_mixed = [this](const JobId& job, const NodeId& older) {
     if (!watch_.given_up(older)) watch_.add_broken(fmt::format("{}: two generations run at once", job.value));
   };
@@ -70,7 +75,7 @@ Run::Run(const Scenario& scenario, const Plan& plan, uint64_t seed)
     if (std::holds_alternative<cluster::JobEnded>(record.event)) outcome_.last_end = sim_.now() - Instant{};
   };
   sim_.simulator.after_each_event([this] {
-    watch_.look();
+    watch_.check();
     if (sim_.workers.past().size() != credited_) credit_workers();
   });
   faults_ = std::make_unique<FaultPlan>(*this);
@@ -147,11 +152,11 @@ void Run::arrive(size_t number) {
   progress_.add(id, jobs_[number]);
   meter_.submitted(id, jobs_[number].at);
   pending_.insert(number);
-  say(number);
+  submit_job(number);
   if (jobs_[number].stop_at) {
     sim_.simulator.at(Instant{} + *jobs_[number].stop_at, [this, id] {
       stops_[id] = 0;
-      say_stops();
+      stop_jobs();
     });
   }
   const size_t next = number + 1;
@@ -159,7 +164,7 @@ void Run::arrive(size_t number) {
 }
 
 // As the command line does: again with the same request id until a head has it.
-void Run::say(size_t number) {
+void Run::submit_job(size_t number) {
   const std::string request = fmt::format("request-{}", number + 1);
   if (watch_.state().requests.contains(request)) {
     pending_.erase(number);
@@ -175,7 +180,7 @@ void Run::say(size_t number) {
 }
 
 // Again to each new head, until one has done it.
-void Run::say_stops() {
+void Run::stop_jobs() {
   std::erase_if(stops_, [&](const auto& stop) {
     const auto job = watch_.state().jobs.find(stop.first);
     return job != watch_.state().jobs.end() &&
@@ -190,13 +195,13 @@ void Run::say_stops() {
 }
 
 void Run::press() {
-  say_file();
-  say_stops();
+  send_file();
+  stop_jobs();
   const std::set<size_t> waiting = pending_;
-  for (const size_t number : waiting) say(number);
+  for (const size_t number : waiting) submit_job(number);
 }
 
-void Run::say_file() {
+void Run::send_file() {
   if (!head_up() || controller_->state().spec_text == text_) return;
   const std::pair now{controller_->state().epoch, text_};
   if (said_text_ == now) return;
@@ -242,10 +247,53 @@ void Run::credit_workers() {
     using End = Progress::End;
     const bool well = worker.status && worker.status->ok();
     const bool told = worker.status && worker.status->signal == SIGTERM;
-    progress_.ended(JobId{worker.run_id}, static_cast<Generation>(worker.generation), worker.world_size, worker.trained,
-                    well   ? End::kDone
-                    : told ? End::kSaved
-                           : End::kCrashed);
+    const double lost_s = progress_.ended(JobId{worker.run_id}, static_cast<Generation>(worker.generation),
+                                          worker.world_size, worker.trained,
+                                          well   ? End::kDone
+                                          : told ? End::kSaved
+                                                 : End::kCrashed);
+    if (lost_s > 0) outcome_.lost_by[cause_of(worker)] += lost_s;
+  }
+}
+
+std::string Run::cause_of(const sim::WorkerRecord& lost) {
+  if (lost.status && lost.status->code != 0) return "workers crashed";
+  const auto is_there = [&](const Instance& instance) {
+    return instance.machine != 0 && cloud_.machine_of(instance).node() == lost.machine;
+  };
+  const auto cause = [&](const Instance& instance) -> std::string {
+    if (instance.reclaimed) return lost.told_to_end ? "reclaimed before they had saved" : "reclaimed without notice";
+    return instance.crashed ? "machines crashed" : "cut off or killed";
+  };
+  for (const auto& [node, instance] : cloud_.live()) {
+    if (is_there(*instance)) return cause(*instance);
+  }
+  // Machines are used again: the newest one counts.
+  for (auto it = cloud_.past().rbegin(); it != cloud_.past().rend(); ++it) {
+    if (is_there(*it)) return cause(*it);
+  }
+  return "cut off or killed";
+}
+
+// As rank 0 of the training library does.
+void Run::send_hints() {
+  for (const auto& [number, worker] : sim_.workers.live()) {
+    const JobId id{worker.run_id};
+    const auto planned = numbers_.find(id);
+    if (worker.rank != 0 || !worker.trained_from || planned == numbers_.end()) continue;
+    const PlannedJob& job = jobs_[planned->second];
+    const auto url = worker.env.find("ADAPTDL_SUPERVISOR_URL");
+    if (!job.adaptive || url == worker.env.end() || sim_.machine(worker.machine).frozen()) continue;
+    Told& told = told_[id];
+    told.most_workers = std::max(told.most_workers, worker.world_size);
+    if (told.generation != worker.generation) told.at = *worker.trained_from;
+    told.generation = worker.generation;
+    if (sim_.now() - told.at < job.adaptive->tells_every) continue;
+    told.at = sim_.now();
+    const double done_s = progress_.done_s(id, worker.world_size, sim_.now() - *worker.trained_from);
+    const JobProfile profile = measured(*job.adaptive, done_s, job.work_s, told.most_workers, measuring_);
+    agents_.request(url->second, "PUT", "/hints/rubato/" + id.value, to_json(profile).dump());
+    sim_.simulator.mark("adaptive.told");
   }
 }
 
@@ -295,11 +343,15 @@ bool Run::all_ended() const {
   return std::ranges::none_of(state.queued, [&](const JobId& id) { return feasible(state.jobs.at(id).spec); });
 }
 
-// Something that could be served waits, and nothing runs for which it could be waiting.
+// Something that could be served waits, and nothing runs for which it could be waiting. What runs for longer than its
+// work takes does not run.
 bool Run::waits_in_vain() const {
   const cluster::State& state = watch_.state();
+  if (!head_up()) return false;
+  const WallTime now = controller_->now();
   for (const JobId& id : state.active) {
-    if (state.jobs.at(id).phase == JobPhase::kRunning) return false;
+    const cluster::Job& job = state.jobs.at(id);
+    if (job.phase == JobPhase::kRunning && now - job.since < progress_.lasts(id) + scenario_.patience) return false;
   }
   return !all_ended();
 }
@@ -322,8 +374,7 @@ void Run::check_demand() {
   if (!head_up() || !controller_->state().spec) return;
   const cluster::State& state = controller_->state();
   const WallTime now = controller_->now();
-  const bool due = state.scaled.seen != state.scaled.changes || (state.scaled.due && now >= *state.scaled.due);
-  if (due || cluster::any_unheard(state, controller_->observed())) return;
+  if (!controller_->plan_memory().answers(state, now) || cluster::any_unheard(state, controller_->observed())) return;
   ++watch_.checks["unmet demand has a decision or a reason"];
   cluster::Wake unused;
   for (const cluster::Event& event : reconcile::advance_scale(state, now, unused)) {
@@ -377,6 +428,7 @@ Outcome Run::play(const std::function<void(Duration)>& on_progress) {
   sim_.simulator.at(Instant{} + kFirstWords, [this] { press(); });
   every(1s, [this] { press(); });
   every(1s, [this] { keep_head_up(); });
+  if (scenario_.adaptive) every(1s, [this] { send_hints(); });
   every(1min, [this] {
     watch_.audit(head_was_up_ && head_up());
     head_was_up_ = head_up();
@@ -395,7 +447,7 @@ Outcome Run::play(const std::function<void(Duration)>& on_progress) {
   run_to(
       Instant{} + scenario_.duration, [] { return false; }, on_progress);
   if (scenario_.settle && watch_.broken.empty()) settle(on_progress);
-  watch_.look();
+  watch_.check();
   watch_.close(head_up() ? &controller_->state() : nullptr);
   meter_.close(watch_.state());
   for (const auto& [id, job] : watch_.state().jobs)

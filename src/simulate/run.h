@@ -62,15 +62,17 @@ class Run {
   void plan_arrivals();
   void arrive(size_t number);
   void press();
-  void say(size_t number);
+  void submit_job(size_t number);
   JobId id_of(size_t number) const;
-  void say_file();
-  void say_stops();
+  void send_file();
+  void stop_jobs();
   void ask(const reconcile::Request& request);
 
   void every(Duration span, std::function<void()> call);
   sim::WorkerModel worker_model(const SpawnSpec& spec, const sim::WorkerRecord& worker);
   void credit_workers();
+  std::string cause_of(const sim::WorkerRecord& lost);
+  void send_hints();
   bool busy(const Instance& instance) const;
   void lose_one(const PlannedLoss& loss);
 
@@ -107,7 +109,14 @@ class Run {
   Instant head_down_until_{};
   bool head_was_up_ = true;  // since the last audit
   size_t credited_ = 0;
-  bool over_ = false;  // no more faults and arrivals
+  struct Told {
+    int64_t generation = 0;
+    Instant at{};
+    int most_workers = 0;  // that it has trained with
+  };
+  std::map<JobId, Told> told_;  // by adaptive jobs
+  Random measuring_;            // apart from the others: scenarios without such jobs stay what they were
+  bool over_ = false;           // no more faults and arrivals
   std::unique_ptr<class FaultPlan> faults_;
 };
 

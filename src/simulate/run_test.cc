@@ -106,6 +106,56 @@ TEST(Run, WorkGoesOnFromTheLastCheckpoint) {
   EXPECT_NEAR(outcome.trained_s, 300 + outcome.lost_s, 1);
 }
 
+// Alone in a cluster with room for six workers.
+Outcome play_adaptive(const std::string& exchange) {
+  return play(scenario("workload:\n  - {every: 1h, workers: 1:6, work: 30min, adaptive: {step: 200ms, exchange: " +
+                       exchange + ", max_batch: 1024, error: 0}}\n"),
+              1);
+}
+
+TEST(Run, AJobThatTellsHowWellItTrainsIsSizedByIt) {
+  const Outcome wide = play_adaptive("1ms"), narrow = play_adaptive("10s");
+  for (const Outcome& outcome : {wide, narrow}) {
+    EXPECT_EQ(outcome.broken, std::vector<std::string>{});
+    EXPECT_EQ(outcome.succeeded, 1u);
+    EXPECT_GT(outcome.marks.at("adaptive.told"), 0u);
+    EXPECT_GT(outcome.decisions.at("job-sized"), 0u);
+    EXPECT_GT(outcome.checks.at("an adaptive job's size is one that it can have"), 0u);
+  }
+  const auto most_workers = [](const Outcome& outcome) {
+    int most = 0;  // at the end of its life
+    for (const Sample& sample : outcome.samples) most = sample.workers > 0 ? sample.workers : most;
+    return most;
+  };
+  EXPECT_GT(most_workers(wide), 2);
+  EXPECT_EQ(most_workers(narrow), 1) << "more workers would only wait for each other";
+}
+
+TEST(Run, WorkThatIsDoneAgainIsCountedByItsCause) {
+  const std::string job = "workload:\n  - {every: 1h, work: 5min, checkpoint_every: 1min, max_restarts: 100";
+  const auto causes = [](const Outcome& outcome) {
+    std::set<std::string> out;
+    double sum = 0;
+    for (const auto& [cause, lost_s] : outcome.lost_by) {
+      out.insert(cause);
+      sum += lost_s;
+    }
+    EXPECT_NEAR(sum, outcome.lost_s, 1e-6);
+    return out;
+  };
+  const auto taken = [&](const std::string& notice, const std::string& ends_within) {
+    return causes(play(scenario(job + ", ends_within: " + ends_within +
+                                "}\nfaults: {spot_reclaim: {at: 150s, notice: " + notice + "}}\n"),
+                       1));
+  };
+  EXPECT_EQ(taken("2min", "1s"), std::set<std::string>{}) << "it has saved";
+  EXPECT_EQ(taken("0s", "1s"), std::set<std::string>{"reclaimed without notice"});
+  EXPECT_EQ(taken("10s", "1min"), std::set<std::string>{"reclaimed before they had saved"});
+  EXPECT_EQ(causes(play(scenario(job + "}\nfaults: {node_crash: {at: 150s}}\n"), 1)),
+            std::set<std::string>{"machines crashed"});
+  EXPECT_TRUE(causes(play(scenario(job + ", crashes_per_worker_hour: 60}\n"), 1)).contains("workers crashed"));
+}
+
 TEST(Run, SaysWhatCannotBeServed) {
   // A quota of the cloud below what the job needs: it never fits, which is not the head's fault.
   Scenario played = scenario("workload:\n  - {every: 1h, workers: 6, work: 1min}\n");

@@ -85,24 +85,13 @@ Work work_of(const Yaml& node) {
   return work;
 }
 
-WorkerRange range_of(const Yaml& node) {
-  const std::string text = node.as_string();
-  const auto count = [&](std::string_view part) {
-    int value = 0;
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
-    if (error != std::errc() || end != part.data() + part.size() || value < 1 || value > 100'000)
-      node.fail(fmt::format("'{}' is no number of workers", text), "write 4, or 2:8 for an elastic job");
-    return value;
-  };
-  WorkerRange range;
-  if (const auto both = split_once(text, ':')) {
-    range.min = count(both->first);
-    range.max = count(both->second);
-  } else {
-    range.min = range.max = count(text);
+WorkerSizes sizes_of(const Yaml& node) {
+  try {
+    return parse_worker_sizes(node.as_string());
+  } catch (const Error& error) {
+    if (!error.where.empty()) throw;
+    node.fail(error.message, error.hint);
   }
-  if (range.max < range.min) node.fail("the most workers are fewer than the least");
-  return range;
 }
 
 Resources resources_of(const Yaml& node) {
@@ -150,6 +139,27 @@ void read_arrivals(StrictMapping& fields, JobKind& kind) {
     fields.node().fail("nothing says when these jobs come", "write per_hour: 20, every: 5min, or bursts: [...]");
 }
 
+AdaptiveKind adaptive_of(const Yaml& node) {
+  StrictMapping fields(node, "adaptive");
+  AdaptiveKind kind;
+  if (const auto batch = fields.find("batch")) kind.batch = number(*batch, 1, 1e6);
+  kind.max_batch = kind.batch;
+  if (const auto most = fields.find("max_batch")) kind.max_batch = number(*most, kind.batch, 1e9);
+  kind.local_max = static_cast<int64_t>(2 * kind.batch);
+  if (const auto most = fields.find("local_max")) {
+    kind.local_max = most->as_int(1, 1'000'000'000);
+    if (static_cast<double>(kind.local_max) < kind.batch) most->fail("one worker has no room for the first batch");
+  }
+  if (const auto step = fields.find("step")) kind.step = positive(*step);
+  if (const auto exchange = fields.find("exchange")) kind.exchange = span_of(*exchange, "exchange");
+  if (const auto noise = fields.find("noise")) kind.noise = number(*noise, 0, 1e9);
+  if (const auto every = fields.find("tells_every")) kind.tells_every = positive(*every);
+  if (const auto error = fields.find("error")) kind.error = number(*error, 0, 0.9);
+  if (const auto declares = fields.find("declares")) kind.declares = declares->as_bool();
+  fields.finish();
+  return kind;
+}
+
 JobKind kind_of(const Yaml& node) {
   StrictMapping fields(node, "the workload");
   JobKind kind;
@@ -161,10 +171,10 @@ JobKind kind_of(const Yaml& node) {
   if (const auto workers = fields.find("workers")) {
     kind.workers.clear();
     if (workers->is_sequence()) {
-      for (const Yaml& one : workers->items()) kind.workers.push_back(range_of(one));
+      for (const Yaml& one : workers->items()) kind.workers.push_back(sizes_of(one));
       if (kind.workers.empty()) workers->fail("the list is empty", "write [1, 2, 2:8]");
     } else {
-      kind.workers.push_back(range_of(*workers));
+      kind.workers.push_back(sizes_of(*workers));
     }
   }
   kind.per_worker.set(kCpu, 1000);
@@ -183,6 +193,11 @@ JobKind kind_of(const Yaml& node) {
   if (const auto owners = fields.find("owners")) kind.owners = static_cast<int>(owners->as_int(1, 10'000));
   if (const auto timeout = fields.find("timeout")) kind.timeout = positive(*timeout);
   if (const auto ends = fields.find("ends_within")) kind.ends_within = span_of(*ends, "ends_within");
+  if (const auto adaptive = fields.find("adaptive")) {
+    if (fields.find("efficiency"))
+      adaptive->fail("'adaptive' and 'efficiency' both say how fast it is", "remove one of them");
+    kind.adaptive = adaptive_of(*adaptive);
+  }
   if (const auto stopped = fields.find("stopped")) {
     StrictMapping stops(*stopped, "stopped");
     kind.stopped = number(stops.require("chance"), 0, 1);
@@ -224,8 +239,10 @@ Faults::StockOut stock_out_of(const Yaml& node) {
 void read_market_faults(StrictMapping& fields, Faults& faults) {
   if (const auto node = fields.find("spot_reclaim")) {
     StrictMapping reclaim(*node, "spot_reclaim");
-    faults.reclaims_per_node_hour = number(reclaim.require("per_node_hour"), 0, 1000);
-    if (const auto notice = reclaim.find("notice")) faults.reclaim_notice = notice->as_duration();
+    if (const auto rate = reclaim.find("per_node_hour")) faults.reclaims_per_node_hour = number(*rate, 0, 1000);
+    if (faults.reclaims_per_node_hour == 0 || reclaim.find("every") || reclaim.find("at"))
+      read_pace(reclaim, faults.reclaim, false);
+    if (const auto notice = reclaim.find("notice")) faults.reclaim_notice = span_of(*notice, "notice");
     reclaim.finish();
   }
   if (const auto node = fields.find("stock_out")) {
@@ -463,6 +480,10 @@ Scenario read_scenario(std::string_view text, const std::string& file, const Rea
   if (const auto workload = fields.find("workload")) {
     for (const Yaml& one : workload->items()) scenario.workload.push_back(kind_of(one));
   }
+  const auto adapts = [](const JobKind& kind) { return kind.adaptive.has_value(); };
+  scenario.adaptive = std::ranges::any_of(scenario.workload, adapts);
+  if (scenario.adaptive && scenario.fidelity == Fidelity::kLight)
+    document.fail("light agents hear nothing of what adaptive jobs tell", "remove 'agents: light'");
   if (const auto trace = fields.find("trace")) scenario.trace_file = trace->as_string();
   if (const auto faults = fields.find("faults")) scenario.faults = faults_of(*faults);
   if (const auto expect = fields.find("expect")) {

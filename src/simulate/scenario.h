@@ -15,6 +15,7 @@
 #include "core/yaml.h"
 #include "model/cluster_spec.h"
 #include "model/resources.h"
+#include "model/worker_sizes.h"
 
 namespace rubato::simulate {
 
@@ -30,15 +31,23 @@ struct Work {
   double sigma = 0;
 };
 
-struct WorkerRange {
-  int min = 1, max = 1;
-};
-
 struct Burst {
   std::vector<Duration> at;
   std::optional<Duration> every;
   int jobs = 1;
   Duration within{};
+};
+
+// Jobs that tell how well they train, and are sized by it: what one of them is like.
+struct AdaptiveKind {
+  double batch = 128, max_batch = 4096;
+  int64_t local_max = 256;    // of one worker's batch
+  Duration step = 200ms;      // of one worker, with the first batch
+  Span exchange{20ms, 20ms};  // of gradients, between two workers
+  double noise = 10;          // of gradients of the first batch: their variance over their mean, squared
+  Duration tells_every = 30s;
+  double error = 0.03;
+  bool declares = true;
 };
 
 // One kind of jobs, and when they come.
@@ -52,7 +61,7 @@ struct JobKind {
   std::optional<Duration> until;  // of arrivals; absent: the scenario's duration
   std::optional<int> count;       // at most so many
 
-  std::vector<WorkerRange> workers{{1, 1}};  // one of these, each as likely
+  std::vector<WorkerSizes> workers{{1, 1, 1}};  // one of these, each as likely
   Resources per_worker;
   Work work;
   double efficiency = 1.0;  // of each doubling of the workers: 0.9 makes two workers 1.8 times as fast as one
@@ -63,7 +72,8 @@ struct JobKind {
   int owners = 1;
   Duration timeout{};              // zero: none
   Span ends_within{500ms, 500ms};  // a worker that is told to end takes so long
-  double stopped = 0;              // chance that its owner stops it
+  std::optional<AdaptiveKind> adaptive;
+  double stopped = 0;  // chance that its owner stops it
   Span stopped_after{1min, 10min};
 };
 
@@ -86,7 +96,8 @@ struct Faults {
   std::optional<Duration> until;  // absent: three quarters of the duration
 
   double reclaims_per_node_hour = 0;  // of spot nodes
-  Duration reclaim_notice = 2min;
+  Pace reclaim;                       // of any node, whatever its market
+  Span reclaim_notice{2min, 2min};
 
   struct StockOut : Pace {
     std::vector<std::string> offerings;  // "type", "type/zone", "type/zone/spot"; a part may be *; empty: any one
@@ -144,6 +155,7 @@ struct Scenario {
   CloudSettings cloud;
   HeadTimes head;
   std::vector<JobKind> workload;
+  bool adaptive = false;   // some of these jobs are
   std::string trace_file;  // CSV, read by the caller; relative to the scenario
   Faults faults;
   std::vector<FileChange> changes;  // in the order of time

@@ -63,6 +63,17 @@ TEST(Scenario, ArrivalsNeedATime) {
   EXPECT_EQ(error.where.substr(0, 9), "s.yaml:8:");
 }
 
+TEST(Scenario, AdaptiveJobsSayHowFastTheyAreOnceAndNeedRealAgents) {
+  const std::string job = "workload:\n  - {every: 1h, work: 1h, workers: 1:4, adaptive: {batch: 32}";
+  const Scenario scenario = read(std::string(kCluster) + job + "}\n");
+  ASSERT_TRUE(scenario.workload[0].adaptive && scenario.adaptive);
+  EXPECT_EQ(scenario.workload[0].adaptive->max_batch, 32);
+  EXPECT_NE(error_of(std::string(kCluster) + job + ", efficiency: 0.9}\n").message.find("efficiency"),
+            std::string::npos);
+  EXPECT_NE(error_of("agents: light\n" + std::string(kCluster) + job + "}\n").message.find("light agents"),
+            std::string::npos);
+}
+
 TEST(Scenario, AStockOutOfWhatTheClusterDoesNotHaveIsAnError) {
   const auto with = [](const std::string& offering) {
     return std::string(kCluster) + "faults:\n  stock_out: {every: 1h, offerings: [\"" + offering + "\"]}\n";
@@ -93,6 +104,24 @@ TEST(Workload, ReadsATrace) {
   EXPECT_DOUBLE_EQ(jobs[1].work_s, 400);  // 100 s with four workers
   EXPECT_THROW(read_trace("submit_s,wrokers\n1,2\n", "t.csv"), Error);
   EXPECT_THROW(read_trace("submit_s,work_s\n1\n", "t.csv"), Error);
+}
+
+TEST(Workload, AnAdaptiveJobIsAsFastAsItsModelSays) {
+  Random random(1);
+  const Scenario scenario =
+      read(std::string(kCluster) +
+           "workload:\n"
+           "  - {every: 2h, work: 1h, workers: 1:8, adaptive: {exchange: 1ms, max_batch: 4096, noise: 100}}\n"
+           "  - {every: 2h, work: 1h, workers: 1:8, adaptive: {exchange: 10s}}\n");
+  const std::vector<PlannedJob> jobs = draw_jobs(scenario, random);
+  ASSERT_EQ(jobs.size(), 2u);
+  EXPECT_DOUBLE_EQ(speed(jobs[0], 1), 1);
+  EXPECT_GT(speed(jobs[0], 8), 4);
+  EXPECT_LT(speed(jobs[1], 8), 1) << "its workers wait for each other";
+  const JobProfile told = measured(*jobs[0].adaptive, 600, 3600, 4, random);
+  EXPECT_EQ(told.max_profiled_replicas, 4);
+  EXPECT_NEAR(*told.done_iters / *told.total_iters, 1.0 / 6, 1e-9);
+  EXPECT_NE(told.perf->alpha_c, jobs[0].adaptive->profile.perf->alpha_c) << "measured, not known";
 }
 
 TEST(Workload, EfficiencyIsThatOfADoubling) {

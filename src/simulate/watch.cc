@@ -19,10 +19,21 @@ constexpr size_t kBrokenMax = 5;
 constexpr Duration kOrphanMax = 30min;
 // After each record, what it touched is checked; at these intervals and at the end, everything.
 constexpr Duration kAllEvery = 1h;
+// Between two sizes of a job, when nothing but what jobs tell has changed: cluster/apply_jobs.cc.
+constexpr Duration kResizeEvery = 30s;
 
 bool counts_for_limits(const cluster::Node& node) {
   if (node.head) return false;
   return node.phase == NodePhase::kRequested || node.phase == NodePhase::kStarting || node.phase == NodePhase::kUp;
+}
+
+// What the sizes of jobs may follow at once: nodes that come and go, jobs that end or take room, a new head or file.
+bool is_cause(const cluster::Event& event) {
+  const bool of_job =
+      std::holds_alternative<cluster::JobEnded>(event) || std::holds_alternative<cluster::JobPlaced>(event);
+  const bool of_node = cluster::node_of(event) && !cluster::job_of(event);
+  return of_job || of_node || std::holds_alternative<cluster::HeadStarted>(event) ||
+         std::holds_alternative<cluster::ClusterConfigured>(event);
 }
 
 }  // namespace
@@ -30,12 +41,12 @@ bool counts_for_limits(const cluster::Node& node) {
 Watch::Watch(sim::Simulation& sim, const sim::SimJournal& journal, Cloud& cloud)
     : sim_(sim), journal_(journal), cloud_(cloud) {}
 
-void Watch::add_broken(std::string words) {
+void Watch::add_broken(std::string text) {
   if (broken.size() < kBrokenMax)
-    broken.push_back(fmt::format("{}: {}", format_duration(sim_.now() - Instant{}), std::move(words)));
+    broken.push_back(fmt::format("{}: {}", format_duration(sim_.now() - Instant{}), std::move(text)));
 }
 
-void Watch::look() {
+void Watch::check() {
   if (state_.offset < journal_.end()) {
     for (auto it = journal_.records().upper_bound(state_.offset); it != journal_.records().end(); ++it)
       take(cluster::decode(it->first, it->second));
@@ -48,6 +59,8 @@ void Watch::look() {
 
 void Watch::take(const Record& record) {
   check_before(record);
+  if (is_cause(record.event)) ++causes_;
+  if (const auto* placed = std::get_if<cluster::JobPlaced>(&record.event)) ++placed_[placed->job];
   cluster::apply(state_, record);
   mark_transitions(record);
   check_after(record);
@@ -67,6 +80,14 @@ void Watch::check_before(const Record& record) {
     if (it == state_.jobs.end() || !cluster::gathering(it->second.phase) ||
         it->second.generation != started->generation)
       add_broken(fmt::format("{} starts generation {} out of turn", started->job.value, started->generation));
+    count("a node that drains gets no new workers");
+    if (it != state_.jobs.end()) {
+      for (const cluster::Seat& seat : it->second.seats) {
+        const auto node = state_.nodes.find(seat.node);
+        if (node != state_.nodes.end() && node->second.phase == NodePhase::kDraining)
+          add_broken(fmt::format("{} starts on {}, which drains", started->job.value, seat.node.value));
+      }
+    }
     count("who has ended well is not run again");
     if (ended_well(started->job))
       add_broken(
@@ -81,6 +102,11 @@ void Watch::check_before(const Record& record) {
     finished_.erase(ended->job.value);
   } else if (const auto* lost = std::get_if<cluster::NodeLost>(&record.event)) {
     check_lost(lost->node);
+  } else if (const auto* sized = std::get_if<cluster::JobSized>(&record.event)) {
+    check_sized(*sized, record.time);
+  } else if (const auto* profiled = std::get_if<cluster::JobProfiled>(&record.event)) {
+    const auto it = state_.jobs.find(profiled->job);
+    if (it != state_.jobs.end() && !it->second.adaptive()) ++causes_;
   } else if (const auto* placed = std::get_if<cluster::JobPlaced>(&record.event)) {
     count("generations grow");
     const auto it = state_.jobs.find(placed->job);
@@ -103,9 +129,16 @@ void Watch::check_seats(const cluster::JobPlaced& placed) {
   if (!job.seats.empty() && (job.workers() < job.spec.workers_min || job.workers() > job.spec.workers_max))
     add_broken(fmt::format("{} gets {} workers, it wants {} to {}", job.id.value, job.workers(), job.spec.workers_min,
                            job.spec.workers_max));
+  if (job.workers() != job.spec.usable(job.workers()))
+    add_broken(fmt::format("{} gets {} workers, it runs on multiples of {}", job.id.value, job.workers(),
+                           job.spec.workers_step));
   for (const cluster::Seat& seat : job.seats) {
     count("no resource is given twice");
     const auto node = state_.nodes.find(seat.node);
+    count("a node that drains gets no new workers");
+    if (node != state_.nodes.end() && !node->second.usable())
+      add_broken(
+          fmt::format("{} is placed on {}, which is {}", job.id.value, seat.node.value, to_string(node->second.phase)));
     if (node == state_.nodes.end()) {
       add_broken(fmt::format("{} is placed on {}, which is not there", job.id.value, seat.node.value));
     } else if (!cluster::used_on(state_, seat.node).fits_in(node->second.resources)) {
@@ -113,6 +146,32 @@ void Watch::check_seats(const cluster::JobPlaced& placed) {
                              describe(cluster::used_on(state_, seat.node))));
     }
   }
+}
+
+// Sizes follow what jobs tell with patience: no size is left soon after it was decided, unless something else has
+// changed.
+void Watch::check_sized(const cluster::JobSized& sized, WallTime at) {
+  const auto it = state_.jobs.find(sized.job);
+  if (it == state_.jobs.end()) return;
+  const cluster::Job& job = it->second;
+  count("an adaptive job's size is one that it can have");
+  if (sized.workers < job.spec.workers_min || sized.workers > job.spec.workers_max ||
+      sized.workers != job.spec.usable(sized.workers))
+    add_broken(fmt::format("{} is to have {} workers of {} to {} in steps of {}", job.id.value, sized.workers,
+                           job.spec.workers_min, job.spec.workers_max, job.spec.workers_step));
+  if (sized.workers == job.sized) return;
+  if (job.sized > 0) sim_.simulator.mark(sized.workers > job.sized ? "adaptive.grows" : "adaptive.shrinks");
+  const uint64_t causes = causes_ - placed_[sized.job];  // its own seats follow from its size
+  const auto last = sized_.find(sized.job);
+  if (last != sized_.end() && last->second.causes == causes) {
+    count("sizes change with patience");
+    if (at - last->second.at < kResizeEvery)
+      add_broken(fmt::format("{} is sized again after {}, and nothing had changed", job.id.value,
+                             format_duration(at - last->second.at)));
+    // No invariant yet: for a gain within the errors of measuring a job grows, and shrinks again (docs/adaptive.md).
+    if (sized.workers == last->second.before) sim_.simulator.mark("adaptive.sized_back");
+  }
+  sized_[sized.job] = {at, job.sized, causes};
 }
 
 void Watch::count_for_limits(const NodeId& id) {

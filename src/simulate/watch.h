@@ -23,7 +23,7 @@ class Watch {
   Watch(sim::Simulation& sim, const sim::SimJournal& journal, Cloud& cloud);
 
   // After each event of the simulation; cheap when nothing is new.
-  void look();
+  void check();
 
   // Now and then: no instance that nobody owns stays. `head_up`: a head was there since the last call.
   void audit(bool head_up);
@@ -34,7 +34,7 @@ class Watch {
   std::vector<std::string> broken;
   std::map<std::string, uint64_t> checks;
   std::function<void(const cluster::Record&)> on_record;  // applied
-  void add_broken(std::string words);
+  void add_broken(std::string text);
   // A node that the head has given up on, or never knew: what still runs there is fenced off.
   bool given_up(const rubato::NodeId& node) const;
   // Called when a node's machine is about to be taken away; `busy`: workers are there.
@@ -45,6 +45,7 @@ class Watch {
   void check_before(const cluster::Record& record);
   void check_after(const cluster::Record& record);
   void check_seats(const cluster::JobPlaced& placed);
+  void check_sized(const cluster::JobSized& sized, WallTime at);
   void count_for_limits(const rubato::NodeId& node);
   void check_limits();
   void check_all();
@@ -72,6 +73,15 @@ class Watch {
   std::map<std::string_view, uint64_t> counts_;
   std::map<rubato::NodeId, cluster::NodePhase> node_phases_;
   std::map<JobId, cluster::JobPhase> job_phases_;
+  // Of adaptive jobs: their last change of size, and how much else had changed by then.
+  struct Sized {
+    WallTime at{};
+    int before = 0;
+    uint64_t causes = 0;
+  };
+  std::map<JobId, Sized> sized_;
+  uint64_t causes_ = 0;               // records that are a reason to size jobs anew at once
+  std::map<JobId, uint64_t> placed_;  // of them, those that gave this job seats
 
   // Real workers, by job.
   struct Run {

@@ -60,14 +60,41 @@ void draw_burst(const Burst& burst, Duration from, Duration until, Random& rando
   }
 }
 
+void set_workers(JobSpec& spec, const WorkerSizes& sizes) {
+  spec.workers_min = sizes.min;
+  spec.workers_max = sizes.max;
+  spec.workers_step = sizes.step;
+}
+
+AdaptiveJob draw_adaptive(const AdaptiveKind& kind, Random& random) {
+  AdaptiveJob job;
+  job.tells_every = kind.tells_every;
+  job.error = kind.error;
+  job.declares = kind.declares;
+  job.profile.init_batch_size = kind.batch;
+  job.profile.max_batch_size = kind.max_batch;
+  job.profile.local_min = 1;
+  job.profile.local_max = kind.local_max;
+  job.profile.gradient = JobProfile::Gradient{1, kind.noise};
+  const double step = to_seconds(kind.step), from = to_seconds(kind.exchange.from), to = to_seconds(kind.exchange.to);
+  const double exchange = from + random.unit() * (to - from);
+  constexpr double kStartOfStep = 0.2, kPerWorker = 0.1;  // of a step, of an exchange
+  JobProfile::Perf perf;
+  perf.alpha_c = kStartOfStep * step;
+  perf.beta_c = (1 - kStartOfStep) * step / kind.batch;
+  perf.alpha_n = perf.alpha_r = exchange;
+  perf.beta_n = perf.beta_r = kPerWorker * exchange;
+  job.profile.perf = perf;
+  return job;
+}
+
 PlannedJob draw_job(const JobKind& kind, Duration at, Random& random) {
   PlannedJob job;
   job.at = at;
   job.spec.name = kind.name;
   job.spec.program = "train.py";
-  const WorkerRange& range = kind.workers[random.below(kind.workers.size())];
-  job.spec.workers_min = range.min;
-  job.spec.workers_max = range.max;
+  const WorkerSizes& sizes = kind.workers[random.below(kind.workers.size())];
+  set_workers(job.spec, sizes);
   job.spec.per_worker = kind.per_worker;
   job.spec.priority = kind.priorities[random.below(kind.priorities.size())];
   job.spec.owner = fmt::format("owner-{}", random.below(static_cast<uint64_t>(kind.owners)) + 1);
@@ -84,6 +111,7 @@ PlannedJob draw_job(const JobKind& kind, Duration at, Random& random) {
   job.ends_within = kind.ends_within.from;
   if (kind.ends_within.to > kind.ends_within.from)
     job.ends_within += seconds(random.unit() * to_seconds(kind.ends_within.to - kind.ends_within.from));
+  if (kind.adaptive) job.adaptive = draw_adaptive(*kind.adaptive, random);
   return job;
 }
 
@@ -118,21 +146,16 @@ class Row {
   std::map<std::string, std::string_view> cells_;
 };
 
-constexpr double kWorkersMax = 100'000;
-
 PlannedJob job_of(const Row& row) {
   PlannedJob job;
   job.at = seconds(row.number("submit_s", 0, 0, 1e9));
   job.spec.name = row.has("name") ? std::string(row.text("name")) : "trace";
   if (!valid_job_name(job.spec.name)) row.fail(fmt::format("'{}' is not a name for a job", job.spec.name));
   job.spec.program = "train.py";
-  if (const auto range = split_once(row.text("workers"), ':')) {
-    const std::string cells = fmt::format("{},{}", range->first, range->second);  // Row looks into it
-    const Row both({"least", "most"}, cells, "workers");
-    job.spec.workers_min = static_cast<int>(both.number("least", 1, 1, kWorkersMax));
-    job.spec.workers_max = static_cast<int>(both.number("most", 1, job.spec.workers_min, kWorkersMax));
-  } else {
-    job.spec.workers_min = job.spec.workers_max = static_cast<int>(row.number("workers", 1, 1, kWorkersMax));
+  try {
+    if (row.has("workers")) set_workers(job.spec, parse_worker_sizes(row.text("workers")));
+  } catch (const Error& error) {
+    row.fail(error.message);
   }
   const double cpus = row.number("cpus", row.has("gpus") ? 0 : 1, 0, 1e6);
   job.spec.per_worker.set(kCpu, static_cast<int64_t>(std::llround(cpus * 1000)));
@@ -156,6 +179,10 @@ PlannedJob job_of(const Row& row) {
 
 double speed(double efficiency, int workers) {
   return std::pow(static_cast<double>(workers), 1 + std::log2(efficiency));
+}
+
+double speed(const PlannedJob& job, int workers) {
+  return job.adaptive ? speed(*job.adaptive, workers) : speed(job.efficiency, workers);
 }
 
 std::vector<PlannedJob> draw_jobs(const Scenario& scenario, Random& random) {

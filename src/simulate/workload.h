@@ -8,6 +8,7 @@
 
 #include "core/random.h"
 #include "model/job_spec.h"
+#include "simulate/adaptive.h"
 #include "simulate/scenario.h"
 
 namespace rubato::simulate {
@@ -21,6 +22,7 @@ struct PlannedJob {
   double crashes_per_worker_hour = 0;
   std::optional<Duration> stop_at;  // a person stops it then
   Duration ends_within = 500ms;     // its workers, when they are told to end
+  std::optional<AdaptiveJob> adaptive;
 };
 
 // In the order of arrival.
@@ -33,5 +35,6 @@ std::vector<PlannedJob> read_trace(std::string_view text, const std::string& fil
 
 // How many times as fast as one worker `workers` are.
 double speed(double efficiency, int workers);
+double speed(const PlannedJob& job, int workers);
 
 }  // namespace rubato::simulate

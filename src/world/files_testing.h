@@ -32,13 +32,13 @@ class FilesContract : public Fixture {
   static std::string code(ErrorCode code) { return std::string(to_string(code)); }
 
   std::string listing(const std::string& folder) {
-    std::string words;
+    std::string text;
     for (const Files::Entry& entry : this->files().list(folder)) {
       static constexpr const char* kKinds[] = {"file", "folder", "link", "other"};
-      words += entry.name + ":" + kKinds[static_cast<int>(entry.kind)] + ":" + std::to_string(entry.size) +
+      text += entry.name + ":" + kKinds[static_cast<int>(entry.kind)] + ":" + std::to_string(entry.size) +
                (entry.executable ? ":x" : "") + (entry.target.empty() ? "" : ":" + entry.target) + " ";
     }
-    return words;
+    return text;
   }
 };
 

@@ -14,7 +14,8 @@ namespace rubato {
 struct HttpLimits {
   size_t header_bytes_max = size_t{16} << 10;
   size_t body_bytes_max = size_t{16} << 20;     // one chunk of an upload is smaller
-  size_t connections_max = 512;                 // that have shown what they need; for others see os/connection_places.h
+  size_t connections_max = 512;                 // that have shown what they need, shared fairly among peers; for others
+                                                // see os/connection_places.h
   Duration header_max = 10s;                    // from the first byte of a request to the end of its header
   Duration stranger_idle_max = 10s;             // of a connection that has not shown what it needs
   Duration request_max = 30s;                   // from the first byte to the whole request

@@ -11,7 +11,7 @@
 
 namespace rubato::journal_cases {
 
-inline std::vector<std::string> words(std::string one) { return std::vector<std::string>{std::move(one)}; }
+inline std::vector<std::string> one_record(std::string one) { return std::vector<std::string>{std::move(one)}; }
 
 inline std::vector<std::string> numbered(int from, int to) {
   std::vector<std::string> records;
@@ -35,7 +35,7 @@ inline Task<int> keeps_order_and_bytes(Journal& journal) {
   std::vector<std::string> batch{"first", "", binary};
   uint64_t end = co_await journal.append(batch);
   EXPECT_EQ(end, 3u);
-  end = co_await journal.append(words(std::string(300'000, 'x')));
+  end = co_await journal.append(one_record(std::string(300'000, 'x')));
   EXPECT_EQ(end, 4u);
   const std::vector<JournalRecord> all = co_await journal.read(0, 100);
   EXPECT_EQ(all.size(), 4u);
@@ -56,7 +56,7 @@ inline Task<int> keeps_order_and_bytes(Journal& journal) {
 inline Task<void> append_many(Journal& journal, std::string name, int count, std::vector<std::string>& told) {
   for (int i = 1; i <= count; ++i) {
     const std::string record = name + " " + std::to_string(i);
-    const uint64_t offset = co_await journal.append(words(record));
+    const uint64_t offset = co_await journal.append(one_record(record));
     told.resize(std::max(told.size(), static_cast<size_t>(offset)));
     told[offset - 1] = record;
   }
@@ -116,7 +116,7 @@ inline Task<int> trims_behind_snapshots(Journal& journal) {
   EXPECT_EQ(first, 20u);
   newest = co_await newest_snapshot(journal, 19);
   EXPECT_EQ(newest, 0u);
-  const uint64_t end = co_await journal.append(words("next"));
+  const uint64_t end = co_await journal.append(one_record("next"));
   EXPECT_EQ(end, 21u);
   const std::vector<JournalRecord> rest = co_await journal.read(20, 10);
   EXPECT_EQ(rest.size(), 1u);
@@ -150,10 +150,10 @@ Task<std::optional<ErrorCode>> code_of(Task<T> task) {
 
 // `old_one` was open when `new_one` took over.
 inline Task<int> fences_the_older_writer(Journal& old_one, Journal& new_one) {
-  const uint64_t end = co_await new_one.append(words("new"));
-  std::optional<ErrorCode> code = co_await code_of(old_one.append(words("old")));
+  const uint64_t end = co_await new_one.append(one_record("new"));
+  std::optional<ErrorCode> code = co_await code_of(old_one.append(one_record("old")));
   EXPECT_EQ(code, ErrorCode::kConflict);
-  code = co_await code_of(old_one.append(words("old again")));
+  code = co_await code_of(old_one.append(one_record("old again")));
   EXPECT_EQ(code, ErrorCode::kConflict);
   code = co_await code_of(old_one.read(0, 10));
   EXPECT_EQ(code, ErrorCode::kConflict);
@@ -161,7 +161,7 @@ inline Task<int> fences_the_older_writer(Journal& old_one, Journal& new_one) {
   EXPECT_EQ(code, ErrorCode::kConflict);
   code = co_await code_of(write_snapshot_at(old_one, 1, 0));
   EXPECT_EQ(code, ErrorCode::kConflict);
-  const uint64_t next = co_await new_one.append(words("newer"));
+  const uint64_t next = co_await new_one.append(one_record("newer"));
   EXPECT_EQ(next, end + 1);
   co_return 0;
 }

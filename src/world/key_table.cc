@@ -12,6 +12,8 @@ void KeyTable::set(const std::string& key, std::string value) {
   const auto it = values_.find(key);
   const size_t before = it == values_.end() ? 0 : key.size() + it->second.size();
   const size_t after = bytes_ - before + key.size() + value.size();
+  if (it == values_.end() && values_.size() >= kKeysMax)
+    throw Error(ErrorCode::kConflict, fmt::format("the store is full ({} keys)", kKeysMax));
   if (after > bytes_max_) throw Error(ErrorCode::kConflict, fmt::format("the store is full ({} bytes)", bytes_max_));
   bytes_ = after;
   values_[key] = std::move(value);

@@ -12,6 +12,7 @@ namespace rubato {
 class KeyTable {
  public:
   static constexpr size_t kBytesMax = size_t{64} << 20;  // of all keys and values
+  static constexpr size_t kKeysMax = 100'000;
 
   explicit KeyTable(size_t bytes_max = kBytesMax) : bytes_max_(bytes_max) {}
 

@@ -48,5 +48,16 @@ TEST(KeyTable, RefusesWhatDoesNotFitAndStaysAsItWas) {
   EXPECT_EQ(table.bytes(), 10u);
 }
 
+// A key costs more than its bytes: many empty ones would take all of the memory, and long to forget.
+TEST(KeyTable, HoldsSoManyKeys) {
+  KeyTable table;
+  for (size_t i = 0; i < KeyTable::kKeysMax; ++i) table.set(std::to_string(i), "");
+  EXPECT_THROW(table.set("one more", ""), Error);
+  EXPECT_THROW(table.add("another", 1), Error);
+  table.set("0", "again");
+  EXPECT_EQ(table.remove_prefix(""), KeyTable::kKeysMax);
+  table.set("one more", "");
+}
+
 }  // namespace
 }  // namespace rubato

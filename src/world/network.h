@@ -79,7 +79,7 @@ struct ConnectFailure {
     kRejected,     // something listens there, but it does not share our key
   };
   Kind kind;
-  std::string words;  // "connect to 10.0.0.1:29400 from 10.0.0.2: timed out after 1.0s"
+  std::string message;  // "connect to 10.0.0.1:29400 from 10.0.0.2: timed out after 1.0s"
 };
 
 struct ConnectResult {
@@ -94,11 +94,17 @@ class PortLease {
   virtual uint16_t port() const = 0;
 };
 
+// Who passes a request on: TLS goes through it unread (CONNECT).
+struct HttpProxy {
+  Endpoint endpoint;
+  std::string authorization;  // the value of Proxy-Authorization; empty: none
+};
 struct HttpRequest {
   std::string method = "GET";
   std::string target;  // path and query
   std::map<std::string, std::string> headers;
   std::string body;
+  std::optional<HttpProxy> proxy;
 };
 struct HttpResponse {
   int status = 0;
@@ -117,6 +123,9 @@ class Network {
 
   // Whether the name is an address of this machine (so that a listener may be bound to it).
   virtual Task<bool> is_local(std::string host) = 0;
+
+  // All addresses of the name; none where it cannot be resolved.
+  virtual Task<std::vector<std::string>> resolve(std::string host) = 0;
 
   // A port that nobody uses now; `wanted` 0 means any. Throws kConflict when the wanted one is taken.
   virtual std::unique_ptr<PortLease> lease_port(uint16_t wanted) = 0;

@@ -72,7 +72,7 @@ class Process {
   virtual int pid() const = 0;
   virtual bool warm() const = 0;  // forked from the prewarmed interpreter
   virtual const std::optional<ExitStatus>& status() const = 0;
-  virtual void signal_group(int signal) = 0;  // 0: no signal, but status() is up to date afterwards
+  virtual void signal_group(int signal) = 0;  // as os/child.cc says; 0: none, but status() is up to date afterwards
   // Its group gets SIGKILL at this time, also when this program stands still by then; each call takes the place of the
   // one before. Time is the clock's.
   virtual void end_by(Instant time) { (void)time; }

@@ -5,9 +5,10 @@ import hashlib
 import itertools
 import json
 
-from protocols import Refused
+from cloud_server import BadToken, Refused, page_of
 
 ZONES = ("a", "b", "c")
+CANONICAL = "099720109477"
 TYPES = {  # name: (vcpus, memory MiB, gpus, price)
     "t3.micro": (2, 1024, 0, 0.0104), "m5.large": (2, 8192, 0, 0.096), "c5.4xlarge": (16, 32768, 0, 0.68),
     "g4dn.xlarge": (4, 16384, 1, 0.526), "p3.2xlarge": (8, 62464, 1, 3.06), "p3.16xlarge": (64, 499712, 8, 24.48),
@@ -22,11 +23,14 @@ class Ec2:
         self.world, self.region = world, world.settings["region"]
         self.instances, self.tokens, self.tags = {}, {}, {}
         self.groups, self.keys, self.placements, self.templates, self.template_data = {}, {}, {}, {}, {}
+        self.volumes = {}  # {id: {"instance", "zone", "size", "kind", "keeps"}}
         self.numbers = itertools.count(1)
         self.vpc = "vpc-0fake0000000001"
         self.subnets = {f"subnet-{zone * 8}": self.region + zone for zone in ZONES}
         self.images = {"ami-0000000000000001": ("fake-ubuntu-22.04", "2024-01-01T00:00:00.000Z"),
-                       "ami-0000000000000002": ("fake-ubuntu-22.04", "2025-01-01T00:00:00.000Z")}
+                       "ami-0000000000000002": ("fake-ubuntu-22.04", "2025-01-01T00:00:00.000Z"),
+                       "ami-0000000000000003": ("ubuntu/images/hvm-ssd/ubuntu-jammy-22.04-amd64-server-20250101",
+                                                "2025-01-01T00:00:00.000Z")}
         self._add_group("default", "default VPC security group", self.vpc)
 
     # ---- what many calls need ----
@@ -35,19 +39,16 @@ class Ec2:
         return f"{prefix}-{next(self.numbers):017x}"
 
     def _page(self, items, parameters, size_max=1000):
-        """(this page, NextToken or None). A token is the number of the first item, and looks like nothing."""
+        """(this page, NextToken or None)"""
         size = min(parameters.get("MaxResults", size_max), self.world.settings["page_max"])
-        start = 0
-        if parameters.get("NextToken"):
-            try:
-                start = int(base64.b64decode(parameters["NextToken"]).decode().removeprefix("from:"))
-            except ValueError:
-                raise Refused("InvalidNextToken", "The token is not one of ours")
-        after = start + size
-        token = base64.b64encode(f"from:{after}".encode()).decode() if after < len(items) else None
-        return items[start:after], token
+        try:
+            return page_of(items, parameters.get("NextToken"), size)
+        except BadToken:
+            raise Refused("InvalidNextToken", "The token is not one of ours") from None
 
     def _matches(self, parameters, values_of):
+        if self.world.has_habit("no filters"):
+            return True
         for each in parameters.get("Filters", ()):
             found = values_of(each["Name"])
             if found is None:
@@ -66,6 +67,8 @@ class Ec2:
         return [{"Key": key, "Value": value} for key, value in sorted(self.tags.get(resource, {}).items())]
 
     def _tag_new(self, resource, kind, parameters):
+        if self.world.has_habit("no tags with requests"):
+            return
         for each in parameters.get("TagSpecifications", ()):
             if each.get("ResourceType") == kind:
                 self.tags.setdefault(resource, {}).update({tag["Key"]: tag["Value"] for tag in each["Tags"]})
@@ -87,7 +90,8 @@ class Ec2:
         out = {"InstanceId": one["id"], "InstanceType": one["type"], "ImageId": one["image"],
                "State": {"Code": codes[state], "Name": state}, "Placement": {"AvailabilityZone": one["zone"]},
                "SubnetId": one["subnet"], "VpcId": self.vpc, "LaunchTime": one["begun"],
-               "ClientToken": one["token"] or "", "AmiLaunchIndex": one["index"], "Tags": self._tag_list(one["id"]),
+               "ClientToken": one["token"] or "", "Tags": self._tag_list(one["id"]),
+               "AmiLaunchIndex": 0 if self.world.has_habit("no launch index") else one["index"],
                "SecurityGroups": [{"GroupId": each} for each in one["groups"]]}
         if one["key"]:
             out["KeyName"] = one["key"]
@@ -128,15 +132,18 @@ class Ec2:
         if parameters.get("ImageId") not in self.images:
             raise Refused("InvalidAMIID.NotFound", f"The image id '[{parameters.get('ImageId')}]' does not exist")
         key = parameters.get("KeyName")
-        if key and key not in self.keys:
+        if key and (key not in self.keys or self.world.take("unknown", "InvalidKeyPair.NotFound")):
             raise Refused("InvalidKeyPair.NotFound", f"The key pair '{key}' does not exist")
         parameters = self._with_template(parameters)
         groups = self._groups_of(parameters)
         profile = self._profile_of(parameters)
+        self._check_pass_role(profile)
         subnet, zone = self._zone_of(parameters)
         count = self._count_in_stock(kind, zone, parameters["MinCount"], parameters["MaxCount"])
         if parameters.get("DryRun"):
             raise Refused("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
+        if self.world.has_habit("one at a time"):
+            count = 1
         ids = []
         for index in range(count):
             if self.world.machines is not None and not self.world.machines.has_free():
@@ -196,11 +203,20 @@ class Ec2:
             raise Refused("InvalidParameterValue", f"Value ({name}) for parameter iamInstanceProfile.name is invalid.")
         return name
 
+    def _check_pass_role(self, profile):
+        """A machine's role may make machines only with roles that its policies let it pass."""
+        iam, caller = self.world.services["iam"], self.world.roles.get(self.world.caller)
+        for role in iam.profiles.get(profile, []) if caller else []:
+            resource = f"arn:aws:iam::{self.world.account}:role/{role}"
+            if not iam.allows(caller, "iam:PassRole", resource):
+                raise Refused("UnauthorizedOperation", f"{caller} is not authorized to perform: iam:PassRole on "
+                              f"resource: {resource}", 403)
+
     def _make(self, kind, zone, subnet, parameters, index=0, groups=(), profile=None):
         number = next(self.numbers)
         one = {"id": f"i-{number:017x}", "type": kind, "zone": zone, "subnet": subnet, "begun": self.world.now(),
                "image": parameters["ImageId"], "key": parameters.get("KeyName"), "ended": None, "stopped": None,
-               "token": parameters.get("ClientToken"), "reason": None, "index": index, "groups": groups,
+               "token": parameters.get("ClientToken"), "reason": None, "notice": None, "index": index, "groups": groups,
                "profile": profile, "user_data": parameters.get("UserData"),
                "spot": parameters.get("InstanceMarketOptions", {}).get("MarketType") == "spot",
                "address": f"10.0.{number // 250 % 250}.{number % 250 + 1}",
@@ -210,7 +226,43 @@ class Ec2:
             keys = [self.keys[one["key"]]["Material"]] if one["key"] else []
             one["address"] = one["public"] = self.world.machines.boot(one["id"], keys, one["user_data"])
         self._tag_new(one["id"], "instance", parameters)
+        self._add_volumes(one, parameters)
         return one["id"]
+
+    # ---- volumes: made with their machine; the image's own is gone with it, others if the request says so ----
+
+    def _add_volumes(self, one, parameters):
+        for each in parameters.get("BlockDeviceMappings") or [{"Ebs": {"DeleteOnTermination": True}}]:
+            disk, volume = each.get("Ebs"), f"vol-{next(self.numbers):017x}"
+            if disk is None:
+                continue
+            self.volumes[volume] = {"instance": one["id"], "zone": one["zone"], "size": disk.get("VolumeSize", 8),
+                                    "kind": disk.get("VolumeType", "gp3"),
+                                    "keeps": not disk.get("DeleteOnTermination", False)}
+            self._tag_new(volume, "volume", parameters)
+
+    def holds(self, volume):
+        """Whether a machine has it: None when the volume went with its machine."""
+        one = self.volumes[volume]
+        if self._state(self.instances[one["instance"]]) != "terminated":
+            return True
+        return False if one["keeps"] else None
+
+    def DescribeVolumes(self, parameters):
+        found = []
+        for volume, one in self.volumes.items():
+            held = self.holds(volume)
+            if held is None:
+                continue
+            known = {"volume-id": [volume], "status": ["in-use" if held else "available"]}
+
+            def values_of(name, known=known, volume=volume):
+                return known.get(name) if name in known else self._tag_values(volume, name)
+            if self._matches(parameters, values_of):
+                found.append({"VolumeId": volume, "AvailabilityZone": one["zone"], "Size": one["size"],
+                              "VolumeType": one["kind"], "State": known["status"][0], "Tags": self._tag_list(volume)})
+        page, token = self._page(found, parameters)
+        return {"Volumes": page, "NextToken": token}
 
     def _reservation(self, ids):
         return {"ReservationId": self._id("r"), "OwnerId": self.world.account,
@@ -286,7 +338,10 @@ class Ec2:
 
     def GetConsoleOutput(self, parameters):
         one, = self._known([parameters["InstanceId"]])
-        text = base64.b64encode(f"fake console of {one['id']}\n".encode()).decode()
+        shown = f"fake console of {one['id']}\n"
+        if self.world.machines is not None:
+            shown = self.world.machines.console(one["id"])
+        text = base64.b64encode(shown.encode()).decode()
         return {"InstanceId": one["id"], "Output": text, "Timestamp": self.world.now()}
 
     def CreateTags(self, parameters):
@@ -305,8 +360,9 @@ class Ec2:
     # ---- what surrounds them ----
 
     def DescribeVpcs(self, parameters):
-        found = [{"VpcId": self.vpc, "CidrBlock": "10.0.0.0/16", "IsDefault": True, "State": "available"}]
-        known = {"vpc-id": [self.vpc], "isDefault": ["true"], "is-default": ["true"], "state": ["available"]}
+        usual = not self.world.has_habit("no default VPC")
+        found = [{"VpcId": self.vpc, "CidrBlock": "10.0.0.0/16", "IsDefault": usual, "State": "available"}]
+        known = {"vpc-id": [self.vpc], "is-default": ["true" if usual else "false"], "state": ["available"]}
         return {"Vpcs": [one for one in found if self._matches(parameters, known.get)]}
 
     def DescribeSubnets(self, parameters):
@@ -362,19 +418,44 @@ class Ec2:
 
     def AuthorizeSecurityGroupIngress(self, parameters):
         group = self.groups.get(parameters["GroupId"])
-        if group is None:
+        if group is None or self.world.take("unknown", "InvalidGroup.NotFound"):
             raise Refused("InvalidGroup.NotFound", f"The security group '{parameters['GroupId']}' does not exist")
         for rule in parameters["IpPermissions"]:
-            if rule in group["IpPermissions"]:
+            if any(self._sources(rule) & self._sources(each) for each in group["IpPermissions"]):
                 raise Refused("InvalidPermission.Duplicate", "the specified rule already exists")
+        for rule in parameters["IpPermissions"]:
             if any(each.get("CidrIp") == "0.0.0.0/0" for each in rule.get("IpRanges", ())):
                 self.world.note("open to the whole world")
             group["IpPermissions"].append(rule)
         return {"Return": True}
 
+    @staticmethod
+    def _sources(rule):
+        """Each range and group of a rule is a rule of its own: two that share one cannot be."""
+        ports = (rule["IpProtocol"], rule.get("FromPort"), rule.get("ToPort"))
+        names = {"IpRanges": "CidrIp", "Ipv6Ranges": "CidrIpv6", "UserIdGroupPairs": "GroupId"}
+        return {(*ports, one[name]) for kind, name in names.items() for one in rule.get(kind, ())}
+
+    def RevokeSecurityGroupIngress(self, parameters):
+        group, gone = self.groups[parameters["GroupId"]], set()
+        for rule in parameters["IpPermissions"]:
+            gone |= self._sources(rule)
+        kept = []
+        for rule in group["IpPermissions"]:
+            none = {"IpRanges": [], "Ipv6Ranges": [], "UserIdGroupPairs": []}
+            left = {kind: [one for one in rule[kind] if not self._sources(rule | none | {kind: [one]}) & gone]
+                    for kind in ("IpRanges", "Ipv6Ranges") if rule.get(kind)}
+            if not left or any(left.values()):
+                kept.append(rule | left)
+        group["IpPermissions"] = kept
+        return {"Return": True}
+
     def DeleteSecurityGroup(self, parameters):
         if any(parameters["GroupId"] in one["groups"] and self._state(one) != "terminated"
                for one in self.instances.values()):
+            raise Refused("DependencyViolation", f"resource {parameters['GroupId']} has a dependent object")
+        efs = self.world.services["elasticfilesystem"]
+        if any(parameters["GroupId"] in efs.groups[target] for target in efs.targets):
             raise Refused("DependencyViolation", f"resource {parameters['GroupId']} has a dependent object")
         if self.groups.pop(parameters["GroupId"], None) is None:
             raise Refused("InvalidGroup.NotFound", f"The security group '{parameters['GroupId']}' does not exist")
@@ -425,7 +506,7 @@ class Ec2:
             def values_of(asked, name=name, one=one):
                 return [name] if asked == "group-name" else self._tag_values(one["GroupId"], asked)
             if self._matches(parameters, values_of):
-                found.append(one)
+                found.append(one | {"Tags": self._tag_list(one["GroupId"])})
         return {"PlacementGroups": found}
 
     def DeletePlacementGroup(self, parameters):
@@ -441,12 +522,19 @@ class Ec2:
                     "DefaultVersionNumber": 1, "CreateTime": self.world.now()}
         self.templates[template["LaunchTemplateId"]] = template
         self.template_data[template["LaunchTemplateId"]] = parameters["LaunchTemplateData"]
+        self._tag_new(template["LaunchTemplateId"], "launch-template", parameters)
         return {"LaunchTemplate": template}
 
     def DescribeLaunchTemplates(self, parameters):
         wanted = parameters.get("LaunchTemplateNames")
-        return {"LaunchTemplates": [each for each in self.templates.values()
-                                    if not wanted or each["LaunchTemplateName"] in wanted]}
+        found = []
+        for each in self.templates.values():
+            def values_of(name, each=each):
+                return [each["LaunchTemplateName"]] if name == "launch-template-name" else \
+                    self._tag_values(each["LaunchTemplateId"], name)
+            if (not wanted or each["LaunchTemplateName"] in wanted) and self._matches(parameters, values_of):
+                found.append(each | {"Tags": self._tag_list(each["LaunchTemplateId"])})
+        return {"LaunchTemplates": found}
 
     def _version(self, named, version):
         for one in self.templates.values():
@@ -474,9 +562,13 @@ class Ec2:
         for image, (name, made) in self.images.items():
             known = {"name": [name], "state": ["available"], "architecture": ["x86_64"]}
             wanted = parameters.get("ImageIds") or [image]
+            owner = CANONICAL if name.startswith("ubuntu/") else self.world.account
+            owners = parameters.get("Owners")
+            if owners and owner not in [self.world.account if each == "self" else each for each in owners]:
+                continue
             if image in wanted and self._matches(parameters, known.get):
                 found.append({"ImageId": image, "Name": name, "CreationDate": made, "State": "available",
-                              "RootDeviceName": "/dev/sda1", "Architecture": "x86_64", "OwnerId": self.world.account})
+                              "RootDeviceName": "/dev/sda1", "Architecture": "x86_64", "OwnerId": owner})
         missing = set(parameters.get("ImageIds", ())) - set(self.images)
         if missing:
             raise Refused("InvalidAMIID.NotFound", f"The image id '[{missing.pop()}]' does not exist")
@@ -484,6 +576,9 @@ class Ec2:
 
     def CreateImage(self, parameters):
         self._known([parameters["InstanceId"]])
+        tagged = [one["ResourceType"] for one in parameters.get("TagSpecifications", ())]
+        if "snapshot" in tagged and self.world.has_habit("no snapshot tags"):  # moto 5.2
+            raise Refused("", "Internal Server Error", 500)
         image = self._id("ami")
         self.images[image] = (parameters["Name"], "2026-01-01T00:00:00.000Z")
         return {"ImageId": image}

@@ -33,14 +33,16 @@ class Imds:
             role, given = self.world.credentials_of(one)
         out = {"/latest/meta-data/placement/region": settings["region"],
                "/latest/meta-data/instance-id": one["id"] if one else "i-0fake",
+               "/latest/meta-data/local-ipv4": one["address"] if one else "127.0.0.1",
                "/latest/meta-data/iam/security-credentials/": role}
         if role:
             key, secret, token = given or self.world.instance_credentials
             out[f"/latest/meta-data/iam/security-credentials/{role}"] = json.dumps(
                 {"Code": "Success", "Type": "AWS-HMAC", "AccessKeyId": key, "SecretAccessKey": secret, "Token": token,
                  "Expiration": iso(self.world.now() + settings["session_s"])})
-        if settings["spot_notice"]:
-            out["/latest/meta-data/spot/instance-action"] = json.dumps(settings["spot_notice"])
+        notice = one["notice"] if one else settings["spot_notice"]
+        if notice:
+            out["/latest/meta-data/spot/instance-action"] = json.dumps(notice)
         if settings["rebalance_notice"]:
             out["/latest/meta-data/events/recommendations/rebalance"] = json.dumps(settings["rebalance_notice"])
         return out

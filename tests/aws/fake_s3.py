@@ -1,30 +1,21 @@
-"""S3 as far as Rubato and `aws s3` use it. Objects are files in a folder, so that large ones need no memory."""
+"""S3 as far as Rubato and `aws s3` use it."""
 import base64
 import hashlib
-import itertools
 import os
 import urllib.parse
 from email.utils import formatdate
 
 import protocols
-from protocols import Refused
+from cloud_files import Answer, BadRange, Files, list_names, range_of
+from cloud_server import Refused
 
 PART_MIN = 5 << 20
-PIECE = 1 << 20
 
 
 class Object:
     def __init__(self, path, etag, when, checksum=None, part_sizes=(), size=None):
         self.path, self.etag, self.when, self.checksum = path, etag, when, checksum
         self.part_sizes, self.size = list(part_sizes), os.path.getsize(path) if size is None else size
-
-
-class Answer:
-    """What the server writes: a status, headers, and text, or a range of a file."""
-
-    def __init__(self, status=200, headers=None, text="", file=None, start=0, length=0):
-        self.status, self.headers, self.text = status, headers or {}, text
-        self.file, self.start, self.length = file, start, length
 
 
 class S3:
@@ -38,20 +29,19 @@ class S3:
     }
 
     def __init__(self, world, folder):
-        self.world, self.folder = world, folder
+        self.world, self.files = world, Files(folder)
         self.buckets = {name: {} for name in world.settings["buckets"]}
-        self.uploads, self.numbers = {}, itertools.count(1)
+        self.uploads = {}
 
-    def new_file(self):
-        return os.path.join(self.folder, f"{next(self.numbers):08d}")
-
-    def answer(self, model, request):
+    def answer(self, model, request, signed_region):
         """`request` has method, raw_path, raw_query, headers, body_file, body_sha256, body_md5, body_size."""
         bucket, _, key = urllib.parse.unquote(request.raw_path).lstrip("/").partition("/")
         query = dict(urllib.parse.parse_qsl(request.raw_query, keep_blank_values=True))
         query = {name: value for name, value in query.items() if not name.startswith("X-Amz-")}
         decides = next((each for each in ("list-type", "location", "uploadId", "uploads") if each in query), None)
         name = self.OPERATIONS.get((request.method, bool(key), decides))
+        if "x-amz-copy-source" in request.headers:
+            name = {"PutObject": "CopyObject", "UploadPart": "UploadPartCopy"}.get(name)
         if name is None:
             raise Refused("MethodNotAllowed", f"{request.method} {request.raw_path}?{request.raw_query}", 405)
         operation = model.operation(name)
@@ -61,11 +51,41 @@ class S3:
             body = {"MultipartUpload": protocols.xml_to_dict(shape, protocols.parse_xml(request.whole_body()))}
         parameters = protocols.read_rest(operation, {"Bucket": bucket, "Key": key}, query, request.headers, body)
         self.check_headers(operation, request.headers)
+        request.lose(name)
         self.world.record("s3", name, {each: value for each, value in parameters.items() if each != "Body"})
+        self.check_allowed(name)
+        if bucket in self.world.settings["bucket_regions"]:
+            self.buckets.setdefault(bucket, {})
         if name != "CreateBucket" and bucket not in self.buckets:
             raise Refused("NoSuchBucket", "The specified bucket does not exist", 404)
+        self.check_region(bucket, request.method, signed_region)
         self.check_body(request)
         return operation, getattr(self, name)(bucket, key, parameters, request)
+
+    # The permission that an operation needs, where it is not the operation's name.
+    PERMISSIONS = {"HeadObject": "GetObject", "ListObjectsV2": "ListBucket", "CreateMultipartUpload": "PutObject",
+                   "UploadPart": "PutObject", "CompleteMultipartUpload": "PutObject",
+                   "ListParts": "ListMultipartUploadParts", "CopyObject": "PutObject", "UploadPartCopy": "PutObject"}
+
+    def check_allowed(self, operation):
+        role = self.world.roles.get(self.world.caller)
+        action = f"s3:{self.PERMISSIONS.get(operation, operation)}"
+        if role and action not in self.world.services["iam"].allowed(role):
+            raise Refused("AccessDenied", f"{role} is not authorized to perform: {action}", 403)
+
+    def region_of(self, bucket):
+        return self.world.settings["bucket_regions"].get(bucket, self.world.settings["region"])
+
+    def check_region(self, bucket, method, signed_region):
+        """Who signs for another region than the bucket's is sent there; to a HEAD S3 may say 400 only."""
+        region = self.region_of(bucket)
+        if signed_region in (None, region):
+            return
+        headers = {"x-amz-bucket-region": region}
+        if method == "HEAD":
+            raise Refused("BadRequest", "", 400, headers=headers)
+        raise Refused("PermanentRedirect", "The bucket you are attempting to access must be addressed using the "
+                      "specified endpoint.", 301, headers=headers)
 
     @staticmethod
     def check_headers(operation, headers):
@@ -101,29 +121,17 @@ class S3:
         return Answer(headers={"location": f"/{bucket}"})
 
     def HeadBucket(self, bucket, key, parameters, request):
-        return Answer(headers={"x-amz-bucket-region": self.world.settings["region"]})
+        return Answer(headers={"x-amz-bucket-region": self.region_of(bucket)})
 
     def GetBucketLocation(self, bucket, key, parameters, request):
-        return Answer(text=f"<LocationConstraint>{self.world.settings['region']}</LocationConstraint>")
+        return Answer(text=f"<LocationConstraint>{self.region_of(bucket)}</LocationConstraint>")
 
     def ListObjectsV2(self, bucket, key, parameters, request):
         prefix, delimiter = parameters.get("Prefix", ""), parameters.get("Delimiter")
         most = min(parameters.get("MaxKeys", 1000), self.world.settings["page_max"])
         after = base64.b64decode(parameters.get("ContinuationToken", "")).decode()
-        contents, common, last, truncated = [], [], after, False
-        for name in sorted(self.buckets[bucket]):
-            if not name.startswith(prefix) or name <= after:
-                continue
-            rest = name[len(prefix):]
-            folder = prefix + rest.partition(delimiter)[0] + delimiter if delimiter and delimiter in rest else None
-            if folder and folder in common:
-                last = name
-                continue
-            if len(contents) + len(common) >= most:
-                truncated = True
-                break
-            common.append(folder) if folder else contents.append(name)
-            last = name
+        contents, common, last = list_names(self.buckets[bucket], prefix, delimiter, after, most)
+        truncated = last is not None
         encode = urllib.parse.quote if parameters.get("EncodingType") == "url" else (lambda text, safe=None: text)
         text = f"<Name>{bucket}</Name><Prefix>{encode(prefix)}</Prefix><KeyCount>{len(contents)}</KeyCount>"
         if parameters.get("EncodingType"):
@@ -144,20 +152,12 @@ class S3:
 
     def PutObject(self, bucket, key, parameters, request):
         checksum = request.headers.get("x-amz-checksum-sha256")
-        one = Object(self.keep(request), request.body_md5.hex(), self.world.now(), checksum)
+        one = Object(self.files.keep(request), request.body_md5.hex(), self.world.now(), checksum)
         self.buckets[bucket][key] = one
         headers = {"etag": f'"{one.etag}"'}
         if checksum:
             headers["x-amz-checksum-sha256"] = checksum
         return Answer(headers=headers)
-
-    def keep(self, request):
-        path = self.new_file()
-        if request.body_file:
-            os.rename(request.body_file, path)
-        else:
-            open(path, "wb").close()
-        return path
 
     def HeadObject(self, bucket, key, parameters, request):
         return self._read(bucket, key, parameters, request)
@@ -181,11 +181,11 @@ class S3:
             start, length, status = sum(sizes[:number - 1]), sizes[number - 1], 206
             headers["x-amz-mp-parts-count"] = str(len(sizes))
         elif parameters.get("Range"):
-            first, _, last = parameters["Range"].removeprefix("bytes=").partition("-")
-            start = int(first)
-            if start >= one.size:
-                raise Refused("InvalidRange", "The requested range is not satisfiable", 416)
-            length, status = min(int(last) if last else one.size - 1, one.size - 1) - start + 1, 206
+            try:
+                start, length = range_of(parameters["Range"], one.size)
+            except BadRange:
+                raise Refused("InvalidRange", "The requested range is not satisfiable", 416) from None
+            status = 206
         if status == 206:
             headers["content-range"] = f"bytes {start}-{start + length - 1}/{one.size}"
         return Answer(status, headers, file=one.path, start=start, length=length)
@@ -194,10 +194,52 @@ class S3:
         self.buckets[bucket].pop(key, None)
         return Answer(204)
 
+    # ---- copies ----
+
+    def _source(self, parameters):
+        bucket, _, key = urllib.parse.unquote(parameters["CopySource"]).lstrip("/").partition("/")
+        if bucket not in self.buckets:
+            raise Refused("NoSuchBucket", "The specified bucket does not exist", 404)
+        one = self._object(bucket, key)
+        wanted = parameters.get("CopySourceIfMatch")
+        if wanted and wanted.strip('"') != one.etag:
+            raise Refused("PreconditionFailed", "At least one of the pre-conditions you specified did not hold", 412)
+        return one
+
+    def CopyObject(self, bucket, key, parameters, request):
+        source = self._source(parameters)
+        if source.size > self.world.settings["copy_max"]:
+            raise Refused("InvalidRequest", "The specified copy source is larger than the maximum allowable size for a "
+                          "copy source: 5368709120")
+        path = self.files.new()
+        self.files.append(path, source.path)
+        one = Object(path, source.etag.partition("-")[0], self.world.now(), (source.checksum or "").partition("-")[0])
+        if "-" in source.etag:  # it is whole now, and has the hashes of a whole object
+            with open(path, "rb") as file:
+                one.etag = hashlib.md5(file.read()).hexdigest()
+            one.checksum = None
+        self.buckets[bucket][key] = one
+        return Answer(text=f"<CopyObjectResult><ETag>&quot;{one.etag}&quot;</ETag></CopyObjectResult>")
+
+    def UploadPartCopy(self, bucket, key, parameters, request):
+        parts, source = self._upload(bucket, key, parameters), self._source(parameters)
+        start, length = range_of(parameters["CopySourceRange"], source.size)
+        with open(source.path, "rb") as file:
+            file.seek(start)
+            piece = file.read(length)
+        path = self.files.new()
+        with open(path, "wb") as file:
+            file.write(piece)
+        checksum = base64.b64encode(hashlib.sha256(piece).digest()).decode()
+        part = Object(path, hashlib.md5(piece).hexdigest(), self.world.now(), checksum)
+        parts[parameters["PartNumber"]] = part
+        return Answer(text=f"<CopyPartResult><ETag>&quot;{part.etag}&quot;</ETag>"
+                      f"<ChecksumSHA256>{checksum}</ChecksumSHA256></CopyPartResult>")
+
     # ---- uploads in parts ----
 
     def CreateMultipartUpload(self, bucket, key, parameters, request):
-        upload = f"upload{next(self.numbers)}"
+        upload = f"upload{next(self.files.numbers)}"
         self.uploads[upload] = (bucket, key, {})
         return Answer(text=f"<InitiateMultipartUploadResult><Bucket>{bucket}</Bucket><Key>{protocols.escape(key)}</Key>"
                       f"<UploadId>{upload}</UploadId></InitiateMultipartUploadResult>")
@@ -214,7 +256,7 @@ class S3:
         if not 1 <= number <= 10000:
             raise Refused("InvalidArgument", "Part number must be an integer between 1 and 10000, inclusive")
         checksum = request.headers.get("x-amz-checksum-sha256")
-        parts[number] = Object(self.keep(request), request.body_md5.hex(), self.world.now(), checksum)
+        parts[number] = Object(self.files.keep(request), request.body_md5.hex(), self.world.now(), checksum)
         headers = {"etag": f'"{parts[number].etag}"'}
         if checksum:
             headers["x-amz-checksum-sha256"] = checksum
@@ -249,13 +291,10 @@ class S3:
             chosen.append(part)
         if [each["PartNumber"] for each in given] != sorted(each["PartNumber"] for each in given):
             raise Refused("InvalidPartOrder", "The list of parts was not in ascending order.")
-        path = self.new_file()
-        with open(path, "wb") as whole:
-            for part in chosen:
-                with open(part.path, "rb") as file:
-                    while piece := file.read(PIECE):
-                        whole.write(piece)
-                os.unlink(part.path)
+        path = self.files.new()
+        for part in chosen:
+            self.files.append(path, part.path)
+            os.unlink(part.path)
         etag = hashlib.md5(b"".join(bytes.fromhex(part.etag) for part in chosen)).hexdigest() + f"-{len(chosen)}"
         checksum = None
         if all(part.checksum for part in chosen):

@@ -14,14 +14,7 @@ from xml.sax.saxutils import escape
 import botocore.loaders
 import botocore.model
 import botocore.validate
-
-
-class Refused(Exception):
-    """What a service answers instead of a result."""
-
-    def __init__(self, code, message, status=400):
-        super().__init__(message)
-        self.code, self.message, self.status = code, message, status
+from cloud_server import Refused
 
 
 class Model:

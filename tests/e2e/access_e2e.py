@@ -71,7 +71,7 @@ class Access(cluster_harness.ClusterCase):
     def raw(self, data, read=65536):
         """What the API answers to these bytes."""
         at = self.api_place()
-        with socket.create_connection((at["host"], at["port"]), timeout=30) as connection:
+        with socket.create_connection((at["host"], at["port"]), timeout=harness.WAIT) as connection:
             connection.sendall(data)
             return connection.recv(read).decode(errors="replace")
 
@@ -173,14 +173,14 @@ class Access(cluster_harness.ClusterCase):
                     self.assertNotIn(needle, text, Path(folder, name))
         self.assertGreater(looked_at, 5, "the journal, logs and settings at least")
 
-    def tls_says(self, patience=30, **identity):
+    def tls_says(self, patience=harness.WAIT, **identity):
         """What happens to a client of the agents' port with this certificate: the refusal, or "quiet" so long."""
         at = json.loads((self.place / "head/head.json").read_text())["agents"]
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         if identity:
             context.load_cert_chain(identity["certificate"], identity["key"])
-        with socket.create_connection((at["host"], at["port"]), timeout=30) as connection:
+        with socket.create_connection((at["host"], at["port"]), timeout=harness.WAIT) as connection:
             try:
                 with context.wrap_socket(connection) as tls:
                     tls.settimeout(patience)
@@ -256,7 +256,7 @@ class Access(cluster_harness.ClusterCase):
         slow = []
         try:
             for n in range(60):
-                connection = socket.create_connection((at["host"], at["port"]), timeout=30)
+                connection = socket.create_connection((at["host"], at["port"]), timeout=harness.WAIT)
                 slow.append(connection)
                 # Half a request, a body that never comes, a stream that is never read.
                 connection.sendall([b"GET /api/v1/sta", self.request("POST /api/v1/jobs HTTP/1.1", "Content-Length: 9"),
@@ -324,7 +324,7 @@ class Access(cluster_harness.ClusterCase):
             status, _, body = self.api("POST", "/api/v1/jobs", json.dumps(spec | changes))
             self.assertEqual(status, 201, body)
             job = json.loads(body)["id"]
-            (said,) = wait_until(lambda: self.log_texts(job), "the node's refusal in the log")
+            said = wait_until(lambda: self.log_texts(job), "the node's refusal in the log")[0]  # or it has tried again
             self.assertIn("rubato: ", said)
             self.rubato("stop", job, "--wait")
         self.submit("--wait", TOOL, "say", 1)

@@ -100,6 +100,9 @@ class Answers(cluster_harness.ClusterCase):
         self.check("PUT", "/api/v1/cluster", 400, body={"text": "max_workers: x"})
         self.check("GET", "/api/v1/replay", 404, query="?offset=1000000")
         self.check("POST", "/api/v1/nodes/{id}/lost", 409, id=node)  # it is connected
+        for method in ("POST", "DELETE"):
+            self.check(method, "/api/v1/nodes/{id}/drain", 404, id="nothing")
+        self.check("POST", "/api/v1/nodes/{id}/drain", 202, body={"deadline_s": 600}, id=node)
         self.check("DELETE", "/api/v1/nodes/{id}", 202, id=node)
         wait_until(lambda: node not in [n["id"] for n in self.status()["nodes"]], "the node's end")
         self.check("GET", "/api/v1/nodes/{id}/why", id=node)

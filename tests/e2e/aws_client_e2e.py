@@ -2,60 +2,26 @@
 """`rubato aws …` and `rubato cp` against tests/aws/fake_aws.py, and that server against the real `aws` program."""
 import filecmp
 import json
-import os
-import subprocess
 import sys
-import urllib.request
 
 import harness
-from harness import PYTHON, ROOT, RUBATO
+from cloud_client_testing import CloudClientCase
+from harness import PYTHON, ROOT
 
-FAKE = ROOT / "tests/aws/fake_aws.py"
 AWS = "/usr/bin/aws"  # Debian's awscli
 MEMORY_MAX = 100 << 20
 
 
-class AwsClient(harness.Case):
-    def setUp(self):
-        super().setUp()
-        self.server = subprocess.Popen([PYTHON, str(FAKE)], stdout=subprocess.PIPE, text=True,
-                                       preexec_fn=harness.die_with_parent)
-        self.addCleanup(self.end_server)
-        told = json.loads(self.server.stdout.readline())
-        self.url = told["url"]
-        self.env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "AWS_REGION": "eu-west-1", "AWS_PAGER": "",
-                    "AWS_DEFAULT_REGION": "eu-west-1", "AWS_ENDPOINT_URL": self.url,
-                    "AWS_ACCESS_KEY_ID": "AKIAFAKE", "AWS_SECRET_ACCESS_KEY": "fake-secret",
-                    "AWS_EC2_METADATA_SERVICE_ENDPOINT": told["imds"]}
+class AwsClient(CloudClientCase):
+    stand_in = "aws/fake_aws.py"
 
-    def end_server(self):
-        self.server.kill()
-        self.server.wait()
-        self.server.stdout.close()
-
-    def control(self, path, body=None):
-        data = None if body is None else json.dumps(body).encode()
-        with urllib.request.urlopen(urllib.request.Request(f"{self.url}/_fake/{path}", data)) as answer:
-            return json.load(answer)
-
-    def run_it(self, program, *args, code=0, env=()):
-        done = subprocess.run([program, *map(str, args)], env=self.env | dict(env), capture_output=True, text=True,
-                              cwd=self.folder, timeout=harness.WAIT)
-        self.assertEqual(done.returncode, code, f"{args}\n{done.stdout}\n{done.stderr}")
-        return done
-
-    def rubato(self, *args, **more):
-        return self.run_it(RUBATO, *args, **more)
+    def environment_for(self, told):
+        return {"AWS_REGION": "eu-west-1", "AWS_PAGER": "", "AWS_DEFAULT_REGION": "eu-west-1",
+                "AWS_ENDPOINT_URL": told["url"], "AWS_ACCESS_KEY_ID": "AKIAFAKE",
+                "AWS_SECRET_ACCESS_KEY": "fake-secret", "AWS_EC2_METADATA_SERVICE_ENDPOINT": told["imds"]}
 
     def aws(self, *args, **more):
         return self.run_it(AWS, "--endpoint-url", self.url, "--output", "json", *args, **more)
-
-    def make_file(self, name, size):
-        path = self.folder / name
-        with open(path, "wb") as file:
-            while size > 0:
-                size -= file.write(os.urandom(min(size, 1 << 20)))
-        return path
 
     # Who we are.
 
@@ -101,13 +67,13 @@ class AwsClient(harness.Case):
         self.assertIn("no AWS region is set", lost.stderr)
 
     def test_policy_names_only_operations_that_exist(self):
-        sys.path.insert(0, str(ROOT / "tests/aws"))
+        sys.path[:0] = [str(ROOT / "tests/aws"), str(ROOT / "tests/clouds")]
         import protocols
         models = {prefix: protocols.Model(name).service.operation_names for prefix, name in (
             ("ec2", "ec2"), ("sts", "sts"), ("iam", "iam"), ("ssm", "ssm"), ("autoscaling", "autoscaling"),
-            ("elasticfilesystem", "efs"))}
+            ("elasticfilesystem", "efs"), ("servicequotas", "service-quotas"))}
         not_operations = {"iam:PassRole"}
-        for whom in ("user", "head", "workers"):
+        for whom in ("user", "head", "workers", "jobs"):
             policy = json.loads(self.rubato("aws", "policy", "--for", whom, "--bucket", "data").stdout)
             for statement in policy["Statement"]:
                 for action in statement["Action"]:
@@ -127,6 +93,22 @@ class AwsClient(harness.Case):
 
     # Files.
 
+    def test_a_script_in_a_bucket_is_run(self):
+        """As the images of torchelastic do it: `s3://…/main.py` in the place of the script."""
+        (self.folder / "main.py").write_text(
+            "import os, sys\nos.write(1, ' '.join(['rank', os.environ['RANK'], *sys.argv[1:], '\\n']).encode())\n")
+        self.rubato("cp", "main.py", "s3://bucket/jobs/main.py")
+        env = {"TMPDIR": str(self.folder), "PYTHON_EXEC": PYTHON}
+        for words in (["s3://bucket/jobs/main.py"], ["--no-python", PYTHON, "-u", "s3://bucket/jobs/main.py"]):
+            ran = self.rubato("run", "--nproc-per-node", "2", *words, "--epochs", "3", env=env)
+            self.assertIn("rank 0 --epochs 3", ran.stdout)
+            self.assertIn("rank 1 --epochs 3", ran.stdout)
+            self.assertEqual(list(self.folder.glob("rubato-program-*")), [], "it goes with the run")
+        absent = self.rubato("run", "s3://bucket/none.py", code=1, env=env)
+        self.assertIn("there is no s3://bucket/none.py", absent.stderr)
+        self.assertIn("names no file", self.rubato("run", "s3://bucket/jobs/", code=2, env=env).stderr)
+        self.assertEqual(list(self.folder.glob("rubato-program-*")), [])
+
     def test_cp_there_and_back(self):
         source = self.make_file("model.pt", (20 << 20) + 17)
         up = self.rubato("cp", "model.pt", "s3://bucket/models/")
@@ -136,12 +118,12 @@ class AwsClient(harness.Case):
         self.assertEqual(json.loads(down.stdout)[0]["checked_by"], "SHA-256")
         self.assertTrue(filecmp.cmp(source, self.folder / "back.pt", shallow=False))
         self.assertEqual(sorted(path.name for path in self.folder.glob("*rubato-part*")), [])
-        asked = [each["operation"] for each in self.control("requests")]
+        asked = self.asked()
         self.assertEqual(asked.count("UploadPart"), 3)
         self.assertEqual(asked.count("GetObject"), 3)
         self.assertIn("there is no s3://bucket/none", self.rubato("cp", "s3://bucket/none", ".", code=1).stderr)
         self.assertIn("NoSuchBucket", self.rubato("cp", "model.pt", "s3://other/x", code=1).stderr)
-        self.assertIn("neither is in S3", self.rubato("cp", "model.pt", "b", code=2).stderr)
+        self.assertIn("neither is in", self.rubato("cp", "model.pt", "b", code=2).stderr)
 
     def test_cp_and_aws_s3_read_each_other(self):
         source = self.make_file("one", (12 << 20) + 1)
@@ -153,11 +135,19 @@ class AwsClient(harness.Case):
         self.assertEqual(told[0]["checked_by"], "MD5")
         self.assertTrue(filecmp.cmp(source, self.folder / "by-rubato", shallow=False))
 
+    def test_a_bucket_in_another_region_is_reached(self):
+        self.control("set", {"bucket_regions": {"far": "us-east-2"}})
+        source = self.make_file("one", (12 << 20) + 1)
+        self.rubato("cp", "one", "s3://far/ours")
+        self.rubato("cp", "s3://far/ours", "back")
+        self.assertTrue(filecmp.cmp(source, self.folder / "back", shallow=False))
+        self.rubato("cp", "-r", "s3://far/", "all")
+        self.assertTrue(filecmp.cmp(source, self.folder / "all/ours", shallow=False))
+        self.aws("s3", "cp", "s3://far/ours", "by-aws")
+        self.assertTrue(filecmp.cmp(source, self.folder / "by-aws", shallow=False))
+
     def test_cp_of_folders(self):
-        tree = self.folder / "tree"
-        for name in ("a", "sub/b c", "sub/deep/ü"):
-            (tree / name).parent.mkdir(parents=True, exist_ok=True)
-            (tree / name).write_text(name)
+        self.make_tree(("a", "sub/b c", "sub/deep/ü"))
         self.control("set", {"page_max": 2})
         self.rubato("cp", "-r", "tree", "s3://bucket/tree/")
         self.rubato("cp", "-r", "s3://bucket/tree/", "copy")
@@ -167,6 +157,34 @@ class AwsClient(harness.Case):
         refused = self.rubato("cp", "-r", "s3://bucket/evil/", "copy/inner", code=1)
         self.assertIn("leads out of the folder", refused.stderr)
         self.assertFalse((self.folder / "x").exists())
+
+    def test_cp_between_buckets(self):
+        self.make_tree(("a", "sub/b c+%20", "sub/deep/ü"))
+        self.rubato("cp", "-r", "tree", "s3://bucket/tree")
+        self.rubato("cp", "tree/a", "s3://bucket/treetop")
+        self.rubato("cp", "-r", "s3://bucket/tree", "s3://bucket/copies/of")
+        self.rubato("cp", "-r", "s3://bucket/copies", "back")
+        for name in ("a", "sub/b c+%20", "sub/deep/ü"):
+            self.assertEqual((self.folder / "back/of" / name).read_text(), name)
+        self.assertFalse((self.folder / "back/of/top").exists(), "a name that begins alike is another one")
+        self.assertNotIn("GetObject", [each for each in self.asked()[:self.asked().index("CopyObject") + 1]])
+        self.rubato("cp", "s3://bucket/tree/a", "s3://bucket/one/")
+        self.assertEqual(self.aws("s3", "cp", "s3://bucket/one/a", "-").stdout, "a")
+        onto = self.rubato("cp", "s3://bucket/tree/a", "s3://bucket/tree/", code=2)
+        self.assertIn("copied onto itself", onto.stderr)
+        self.assertIn("there is no s3://bucket/none", self.rubato("cp", "s3://bucket/none", "s3://bucket/x",
+                                                                  code=1).stderr)
+        self.assertIn("nothing begins with", self.rubato("cp", "-r", "s3://bucket/none", "s3://bucket/x",
+                                                         code=1).stderr)
+
+    def test_keys_that_cannot_be_files_are_told_before_anything_is_fetched(self):
+        self.make_tree(("a",))
+        for key in ("t/x", "t/x/y", "u/x", "u//x"):
+            self.rubato("cp", "tree/a", f"s3://bucket/{key}")
+        for folder in ("t", "u"):
+            refused = self.rubato("cp", "-r", f"s3://bucket/{folder}", "copy", code=2)
+            self.assertIn("cannot both be files", refused.stderr)
+            self.assertFalse((self.folder / "copy").exists())
 
     def test_cp_outlives_a_bad_server(self):
         source = self.make_file("file", 12 << 20)
@@ -183,10 +201,7 @@ class AwsClient(harness.Case):
     def test_cp_needs_little_memory(self):
         self.make_file("large", 200 << 20)
         for args in (("large", "s3://bucket/large"), ("s3://bucket/large", "back")):
-            process = subprocess.Popen([RUBATO, "cp", *args], env=self.env, cwd=self.folder)
-            _, status, usage = os.wait4(process.pid, 0)
-            self.assertEqual(status, 0)
-            self.assertLess(usage.ru_maxrss * 1024, MEMORY_MAX, args)
+            self.assertLess(self.memory_of("cp", *args), MEMORY_MAX, args)
 
     # The stand-in, by AWS's own program.
 

@@ -1,35 +1,27 @@
 #!/usr/bin/env python3
 """`rubato up` with `provider: {type: aws}`: EC2 is tests/aws/fake_aws.py, its instances machines with a real sshd."""
+import json
+import shutil
+import tempfile
 import unittest
+from pathlib import Path
 
 import aws_machines
-import hosts as machines
-from cluster_harness import ClusterCase
-from harness import ROOT, wait_until
+from cloud_testing import CloudCase
+from harness import ROOT, RUBATO, wait_until
+from terminal import Terminal
 
 REGION = "eu-west-1"
 IMAGE = "ami-0000000000000002"
 
 
-class Ec2Case(ClusterCase):
-    cluster = "lab"
-    settings = {}
-    names = ("m1", "m2", "m3")
+class Ec2Case(CloudCase):
+    def make_cloud(self):
+        return aws_machines.AwsMachines(self.hosts, self.folder / "aws", {"region": REGION} | self.settings)
 
-    def setUp(self):
-        super().setUp()
-        reason = machines.why_not()
-        if reason:
-            self.skipTest(reason)
-        self.hosts = machines.Hosts(self.folder / "hosts", list(self.names), booted=False)
-        self.cloud = aws_machines.AwsMachines(self.hosts, self.folder / "aws", {"region": REGION} | self.settings)
-        self.write_file()
-
-    def assert_nothing_left(self):
-        if hasattr(self, "cloud"):
-            self.cloud.close()
-            self.hosts.close()
-        super().assert_nothing_left()
+    def living(self):
+        return {name: dict(one, labels=one["tags"]) for name, one in self.cloud.instances().items()
+                if one["state"] in ("pending", "running")}
 
     def environment(self, **changes):
         cloud = {"AWS_ENDPOINT_URL": self.cloud.url, "AWS_ACCESS_KEY_ID": "AKIAFAKE",
@@ -46,13 +38,6 @@ class Ec2Case(ClusterCase):
             f"  worker: {{node_config: {{{config}{worker}}}, min_workers: {least}, max_workers: {most}, "
             f"resources: {{CPU: 2}}}}\nhead_node_type: head\n{more}")
 
-    def of_node(self, node):
-        """The living instance of a node: (id, what EC2 says of it)."""
-        for name, one in self.cloud.instances().items():
-            if one["state"] in ("pending", "running") and one["tags"].get("rubato-node") == node:
-                return name, one
-        return None
-
 
 class AwsCluster(Ec2Case):
     def test_up_makes_a_cluster_that_scales_and_down_leaves_nothing(self):
@@ -62,8 +47,7 @@ class AwsCluster(Ec2Case):
         tags = worker[1]["tags"]
         self.assertEqual((tags["ray-cluster-name"], tags["ray-node-type"], tags["ray-user-node-type"], tags["Name"]),
                          ("lab", "worker", "worker", "ray-lab-worker"))
-        wait_until(lambda: self.of_node("worker-1")[1]["tags"]["ray-node-status"] == "up-to-date",
-                   lambda: f"the status of {self.of_node('worker-1')}")
+        self.wait_for_status("worker-1", "ray-node-status", "up-to-date")
         again = self.rubato("up", "-y", "cluster.yaml")
         self.assertEqual((again.stderr, self.cloud.made), ("nothing to change: 'lab' is up with 2 nodes\n", 2))
         # The head manages its workers with its role; the person's credentials are on no machine.
@@ -71,9 +55,7 @@ class AwsCluster(Ec2Case):
         self.assertEqual({self.cloud.world.arn_of(key).rpartition("/")[0] for key in made_by},
                          {"arn:aws:iam::123456789012:user",
                           f"arn:aws:sts::123456789012:assumed-role/rubato-lab-head-{REGION}"})
-        for host in self.hosts:
-            if host.name in (head[1]["host"], worker[1]["host"]):
-                self.assertEqual(host.run("grep -rlF -e fake-secret -e AKIAFAKE /root /tmp || true"), "", host.name)
+        self.assert_not_on_machines("fake-secret", "AKIAFAKE")
         # More work than one worker holds: another machine; it goes when nobody needs it.
         job = self.submit_steps("--workers", "2", "--cpus", "2")
         self.wait_for_workers_of(job, 2)
@@ -105,6 +87,25 @@ class AwsCluster(Ec2Case):
         self.assertIn("its machines were ended by aws", done.stderr)
         self.assertEqual(self.cloud.leftovers(), [])
 
+    def test_a_job_leaves_a_spot_machine_before_it_is_taken(self):
+        self.write_file(worker=", InstanceMarketOptions: {MarketType: spot}")
+        self.rubato("up", "-y", "cluster.yaml")
+        job = self.submit_steps("--workers", "1", "--cpus", "2", where="/root")
+        self.wait_for_workers_of(job, 1)
+        spot = self.of_node("worker-1")
+        self.assertTrue(spot[1]["spot"])
+        self.cloud.reclaim(spot[0], 600)
+        moved = wait_until(lambda: self.job(job).get("moved"), lambda: self.rubato("events").stdout)
+        self.assertIn("spot notice", moved)
+        self.wait_for_workers_of(job, 1)
+        # It trains on another machine while the first one is still there, or has been ended by us.
+        self.assertTrue(self.of_node("worker-2"))
+        if self.of_node("worker-1"):
+            self.cloud.lose(spot[0])
+        self.rubato("stop", job)
+        self.rubato("down", "-y", "cluster.yaml")
+        self.assertEqual(self.cloud.leftovers(), [])
+
     def test_what_the_file_lacks_is_asked_for_before_anything_is_made(self):
         self.write_file(f"region: {REGION}, use_internal_ips: true")
         done = self.rubato("up", "-y", "cluster.yaml", code=2)
@@ -134,6 +135,63 @@ class TwoMachines(Ec2Case):
         self.assertEqual(self.rubato("exec", "cluster.yaml", "hostname").stdout.strip(), head)
         self.rubato("down", "-y", "cluster.yaml")
         self.assertEqual(self.cloud.leftovers(), [])
+
+
+    def test_a_file_system_is_made_and_mounted_on_every_machine(self):
+        """NFS is played by a bind mount of one folder of the real machine, which all machines see."""
+        shared = Path(tempfile.mkdtemp(prefix="rubato-efs-", dir="/dev/shm"))
+        self.addCleanup(shutil.rmtree, shared)
+        tools = shared / "tools"
+        tools.mkdir()
+        (shared / "data").mkdir()
+        (tools / "mount").write_text(f'#!/bin/sh\necho "$@" >>{shared}/asked\nfor last; do :; done\n'
+                                     f'exec /usr/bin/mount --bind {shared}/data "$last"\n')
+        (tools / "mount.nfs4").write_text("#!/bin/sh\nexit 1\n")
+        for one in tools.iterdir():
+            one.chmod(0o755)
+        self.cloud.on_disk = lambda host: (host.home / ".bash_profile").write_text(f"PATH={tools}:$PATH\n")
+        self.write_file(f"region: {REGION}, ssh_from: 203.0.113.0/24, efs: {{name: shared, mount: ~/efs}}")
+        self.assertIn("the file system 'shared' (fs-", self.rubato("up", "-y", "cluster.yaml").stderr)
+        self.rubato("exec", "cluster.yaml", "echo hello >~/efs/greeting")
+        worker = self.hosts[self.of_node("worker-1")[1]["host"]]
+        self.assertEqual(worker.run("cat /root/efs/greeting").strip(), "hello")
+        asked = (shared / "asked").read_text().splitlines()
+        self.assertEqual(len(asked), 2, asked)
+        self.assertRegex(asked[0], r"^-t nfs4 -o nfsvers=4.1,\S+ 10\.0\.0\.\d+:/ /root/efs$")
+        told = json.loads(self.rubato("audit", "cluster.yaml", "--json").stdout)
+        self.assertIn("file system", [one["kind"] for one in told["resources"] if one["in_use"]])
+        done = self.rubato("down", "-y", "cluster.yaml")
+        self.assertIn("kept: file system 'shared' (fs-", done.stderr)
+        self.assertEqual(self.cloud.leftovers(), [])
+        self.assertIn("aws efs delete-file-system", self.rubato("audit", "cluster.yaml", code=1).stdout)
+
+    def test_a_person_is_asked_before_money_is_spent(self):
+        up = [RUBATO, "up", "cluster.yaml"]
+        with Terminal(up, self.environment(), self.folder, columns=120) as screen:
+            screen.expect(r"Proceed\? \[Y/n\]")
+            screen.type("n\r")
+            self.assertEqual(screen.end(), 1)
+        self.assertEqual((self.cloud.made, self.cloud.leftovers()), (0, []))
+        with Terminal(up, self.environment(), self.folder, columns=120) as screen:
+            screen.expect(f"worker +aws/{REGION} +m5.large +- +no +0.096 +yes")
+            screen.expect(r"Proceed\? \[Y/n\]")
+            screen.type("\r")
+            screen.expect("'lab' is up with 2 nodes")
+            self.assertEqual(screen.end(), 0)
+        self.rubato("down", "-y", "cluster.yaml")
+        self.assertEqual(self.cloud.leftovers(), [])
+
+    def test_workers_may_have_a_profile_of_the_persons_own(self):
+        iam = self.cloud.world.services["iam"]
+        iam.CreateRole({"RoleName": "data-readers"})
+        iam.CreateInstanceProfile({"InstanceProfileName": "readers"})
+        iam.AddRoleToInstanceProfile({"InstanceProfileName": "readers", "RoleName": "data-readers"})
+        self.write_file(worker=", IamInstanceProfile: {Name: readers}")
+        self.assertIn("'lab' is up with 2 nodes", self.rubato("up", "-y", "cluster.yaml").stderr)
+        made = self.cloud.world.services["ec2"].instances[self.of_node("worker-1")[0]]
+        self.assertEqual(made["profile"], "readers")
+        self.rubato("down", "-y", "cluster.yaml")
+        self.assertEqual(self.cloud.leftovers(), ["data-readers", "readers"])
 
 
 class RaysOwnFile(Ec2Case):

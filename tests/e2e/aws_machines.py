@@ -1,79 +1,50 @@
 """EC2 whose instances are machines of hosts.py: tests/aws/fake_aws.py, with a real sshd behind each instance.
 
     with AwsMachines(hosts, folder, {"boot_s": 1}) as cloud:   hosts: a Hosts(..., booted=False)
-        cloud.url                       the endpoint for the laptop, and in ~/.aws/config of each machine
+        cloud.url                       the endpoint for the laptop; machines have to be told
         cloud.instances()               {id: {"state", "tags", "host", ...}} of those that are not terminated
+        cloud.reclaim(id, seconds)      EC2 gives notice to the machine: so many seconds are left
         cloud.lose(id)                  EC2 takes it away: its machine is off at once
         cloud.world                     the fake's own state
 
-A machine boots as a cloud's does: a new disk, a new host key, the keys of its key pair and its user data. Its metadata
-service answers at 169.254.169.254, by a rule of its own network.
+A machine boots as a cloud's does (cloud_machines.py), with the keys of its key pair and of its user data. A script in
+its user data is run, with its output on the machine's console.
 """
 import base64
-import queue
-import shutil
 import subprocess
 import sys
-import threading
 
-import hosts as machines
-from harness import ROOT
+from cloud_machines import CloudMachines
+from harness import ROOT, wait_until
 
 sys.path.insert(0, str(ROOT / "tests/aws"))
 import fake_aws  # noqa: E402
+import protocols  # noqa: E402
 
-IMDS = "169.254.169.254"
+# Its own /run, and sshd started: all that is the machine's own is there.
+MOUNTED = "[ -e /run/sshd_config ] && [ -e /run/sshd.pid ]"
+WHEN_MOUNTED = f"until {MOUNTED}; do sleep 0.05; done; exec /root/user-data"
 
 
-class AwsMachines:
+class AwsMachines(CloudMachines):
     def __init__(self, hosts, folder, settings=None):
-        self.hosts, self.made = hosts, 0
-        folder.mkdir()
-        self.world = fake_aws.World({"strict": True} | (settings or {}), str(folder))
-        self.world.machines = self
-        self._free = [host.name for host in hosts]
-        self._host_of = {}
-        self._orders = queue.Queue()
-        self._servers = [fake_aws.Server(0, self.world, str(folder), is_imds, hosts.address)
-                         for is_imds in (False, True)]
-        self.url = f"http://{hosts.address}:{self._servers[0].server_port}"
-        # One thread that stays: the kernel ends a machine with the thread that has booted it.
-        self._threads = [threading.Thread(target=each.serve_forever, daemon=True) for each in self._servers]
-        self._threads.append(threading.Thread(target=self._carry_out, daemon=True))
-        for thread in self._threads:
-            thread.start()
-
-    # --- what EC2 asks for, under its lock
-
-    def has_free(self):
-        return bool(self._free)
+        self.on_boot = None  # what an image would start before user data runs; called with the machine
+        self.on_disk = None  # what an image has on its disk; called with the machine, which is off
+        self._scripts = {}
+        self._script_of = {}
+        super().__init__(hosts, folder, fake_aws.World, fake_aws.Handler, {"strict": True} | (settings or {}))
 
     def boot(self, instance, keys, user_data):
-        name = self._free.pop(0)
-        self._host_of[instance] = name
-        self.made += 1
-        self._orders.put((self._boot_new, name, keys + self._keys_in(user_data)))
-        return self.hosts[name].address
+        """What EC2 asks for."""
+        script = self._script_in(user_data)
 
-    def end(self, instance):
-        name = self._host_of.pop(instance)
-        self._orders.put((self._off, name))
-        self._orders.put((self._give_back, name))
-
-    def stop(self, instance):
-        self._orders.put((self._off, self._host_of[instance]))
-
-    def start(self, instance):
-        self._orders.put((lambda name: self.hosts[name].boot(), self._host_of[instance]))
-
-    # --- done in order, by the thread that stays
-
-    def _carry_out(self):
-        while True:
-            call, *arguments = self._orders.get()
-            if call is None:
-                return
-            call(*arguments)
+        def write_disk(host):
+            host.set_users({"root": keys + self._keys_in(user_data)})
+            if self.on_disk is not None:
+                self.on_disk(host)
+            self._console_of(host.name).unlink(missing_ok=True)
+            self._script_of[host.name] = script
+        return self.make(instance, write_disk)
 
     @staticmethod
     def _keys_in(user_data):
@@ -81,26 +52,45 @@ class AwsMachines:
         lines = base64.b64decode(user_data or b"").decode().splitlines()
         return [line.strip().removeprefix("- ") for line in lines if line.strip().startswith("- ssh-")]
 
-    def _boot_new(self, name, keys):
+    @staticmethod
+    def _script_in(user_data):
+        text = base64.b64decode(user_data or b"").decode()
+        return text if text.startswith("#!") else None
+
+    def _console_of(self, name):
+        return self.hosts[name].folder / "console.log"
+
+    def console(self, instance):
+        name = self.host_of(instance)
+        path = self._console_of(name) if name is not None else None
+        return path.read_text(errors="replace") if path is not None and path.exists() else ""
+
+    def _boot_new(self, name, write_disk):
+        super()._boot_new(name, write_disk)
         host = self.hosts[name]
-        shutil.rmtree(host.home)
-        (host.home / ".ssh").mkdir(parents=True, mode=0o700)
-        (host.home / ".ssh/authorized_keys").write_text("".join(key.strip() + "\n" for key in keys))
-        (host.home / ".aws").mkdir()
-        (host.home / ".aws/config").write_text(f"[default]\nendpoint_url = {self.url}\n")
-        host.new_host_key()
-        host.boot()
-        nat = ("ip", "netns", "exec", host.netns, "iptables", "-t", "nat")
-        machines.call(*nat, "-F")
-        machines.call(*nat, "-A", "OUTPUT", "-d", IMDS, "-p", "tcp", "--dport", "80", "-j", "DNAT", "--to-destination",
-                      f"{self.hosts.address}:{self._servers[1].server_port}")
+        if self.on_boot is not None:
+            wait_until(lambda: host.run(f"{MOUNTED} && echo yes", check=False), lambda: f"{name} to be mounted")
+            self.on_boot(host)
+        text = self._script_of.pop(name)
+        if text is not None:
+            self._run_script(host, text)
+
+    def _run_script(self, host, text):
+        """As cloud-init does: as root, with nearly nothing in its environment."""
+        script = host.home / "user-data"
+        script.write_text(text)
+        script.chmod(0o700)
+        with self._console_of(host.name).open("ab") as console:
+            self._scripts[host.name] = subprocess.Popen(
+                host.enter("sh", "-c", WHEN_MOUNTED), stdin=subprocess.DEVNULL, stdout=console, stderr=console,
+                env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, start_new_session=True)
 
     def _off(self, name):
-        self.hosts[name].crash()
-
-    def _give_back(self, name):
-        with self.world.lock:
-            self._free.append(name)
+        super()._off(name)
+        script = self._scripts.pop(name, None)
+        if script is not None:
+            script.kill()
+            script.wait()
 
     # --- for tests
 
@@ -108,7 +98,7 @@ class AwsMachines:
         with self.world.lock:
             ec2 = self.world.services["ec2"]
             return {one["id"]: {"state": ec2._state(one), "tags": dict(ec2.tags.get(one["id"], {})),
-                                "spot": one["spot"], "host": self._host_of.get(one["id"]), "type": one["type"],
+                                "spot": one["spot"], "host": self.host_of(one["id"]), "type": one["type"],
                                 "zone": one["zone"]}
                     for one in ec2.instances.values() if ec2._state(one) != "terminated"}
 
@@ -118,23 +108,18 @@ class AwsMachines:
             one["ended"], one["reason"] = self.world.now(), reason
             self.end(instance)
 
+    def reclaim(self, instance, seconds):
+        """EC2 tells the machine, through its metadata service, that it will be taken away then."""
+        with self.world.lock:
+            self.world.services["ec2"].instances[instance]["notice"] = {
+                "action": "terminate", "time": protocols.iso(self.world.now() + seconds)}
+
     def leftovers(self):
         """What of a cluster EC2 and IAM still have."""
         with self.world.lock:
             ec2, iam = self.world.services["ec2"], self.world.services["iam"]
-            return [*self.instances(), *ec2.keys, *ec2.placements, *iam.roles, *iam.profiles,
+            scaling = self.world.services["autoscaling"]
+            kept = [volume for volume in ec2.volumes if ec2.holds(volume) is False]
+            return [*self.instances(), *kept, *ec2.keys, *ec2.placements, *iam.roles, *iam.profiles, *scaling.groups,
+                    *(one["LaunchTemplateName"] for one in ec2.templates.values()),
                     *(one["GroupName"] for one in ec2.groups.values() if one["GroupName"] != "default")]
-
-    def close(self):
-        for server in self._servers:
-            server.shutdown()
-            server.server_close()
-        self._orders.put((None,))
-        for thread in self._threads:
-            thread.join()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()

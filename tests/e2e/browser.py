@@ -27,9 +27,11 @@ class Browser:
                        "args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
                                 "--hide-scrollbars", "--disable-background-networking", "--no-first-run",
                                 f"--user-data-dir={self._profile.name}"]}
+            limits = {name: 1000 * harness.WAIT for name in ("script", "pageLoad")}
             wanted = {"capabilities": {"alwaysMatch": {
-                "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}}}
-            self._base += "/session/" + self._call("POST", "/session", wanted)["sessionId"]
+                "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
+                "timeouts": limits}}}
+            self._base += "/session/" + self._new_session(wanted)
         except BaseException:
             self._driver.kill()
             self._driver.wait()
@@ -43,6 +45,15 @@ class Browser:
             self._driver.terminate()
             self._driver.wait()
             self._profile.cleanup()
+
+    def _new_session(self, wanted):
+        """chromedriver gives a browser a minute to begin, which is too short for a very busy machine."""
+        for _ in range(2):
+            try:
+                return self._call("POST", "/session", wanted)["sessionId"]
+            except AssertionError:
+                continue
+        return self._call("POST", "/session", wanted)["sessionId"]
 
     def _ready(self):
         try:
@@ -64,7 +75,8 @@ class Browser:
         return self._call("POST", "/goog/cdp/execute", {"cmd": command, "params": params})
 
     def look(self, width, height=900, dark=False):
-        """What the next page is seen on."""
+        """What the next page is seen on. It has the keyboard, whichever window of a busy machine is in front."""
+        self.devtools("Emulation.setFocusEmulationEnabled", enabled=True)
         self.devtools("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
                       mobile=False)
         self.devtools("Emulation.setEmulatedMedia",

@@ -102,7 +102,9 @@ class Head:
         token.chmod(0o600)
         file = self.folder / "head/head.json"
         port = self.server.server_address[1]
-        file.write_text(json.dumps({"pid": os.getpid(), "api": {"host": "127.0.0.1", "port": port}}))
+        draft = file.with_suffix(".draft")  # as a head does: a client may be waiting for it
+        draft.write_text(json.dumps({"pid": os.getpid(), "api": {"host": "127.0.0.1", "port": port}}))
+        draft.rename(file)
 
     def stop(self):
         if self.server:

@@ -164,6 +164,16 @@ class Up(cluster_harness.ClusterCase):
         self.order("finish")
         self.wait_for_job(job, "succeeded")
         self.assertEqual(len(self.steps()), 2)
+        before = self.rubato("jobs", "--all", "--json").stdout
+        self.rubato("down", "-y")
+        after = self.rubato("jobs", "--all", "--json")
+        self.assertEqual(after.stdout, before)
+        self.assertIn(f"what its files and etcd://{store.endpoint} tell", after.stderr)
+        self.assertIn("job-ended", self.rubato("events").stdout)
+        self.rubato("logs", job)
+        # Reading has not taken the journal over: the next head goes on with it.
+        self.up()
+        self.assertEqual([one["id"] for one in self.json("jobs", "--all")["jobs"]], [job])
 
 
 if __name__ == "__main__":

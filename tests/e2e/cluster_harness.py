@@ -145,7 +145,7 @@ class ClusterCase(harness.Case):
         """The lines of a command's output as they come; it must succeed."""
         process = self.follow(*args)
         yield process.stdout
-        self.assertEqual(process.wait(timeout=60), 0, args)
+        self.assertEqual(process.wait(timeout=harness.WAIT), 0, args)
 
     def up(self, text=None, *flags, code=0):
         """`rubato up` with a file of this text, or without one."""
@@ -241,13 +241,21 @@ class ClusterCase(harness.Case):
             self.assert_gone(pid)
 
     def kill_head(self, *others):
-        """Kills the head and its supervisor, and the others with it: nobody is left who would start it again. One that
-        is to come back by itself is killed alone: self.kill(self.head_pid())."""
+        """Kills the head, its supervisor and the stand-in of that, and the others with it: nobody is left who would
+        start it again. One that is to come back by itself is killed alone: self.kill(self.head_pid())."""
         head = self.head_pid()
         os.kill(head, signal.SIGSTOP)  # it would replace its supervisor
         supervisor = self.supervisor_pid()
-        self.kill(*([supervisor] if supervisor else []))
+        if supervisor:
+            os.kill(supervisor, signal.SIGSTOP)  # it would replace its stand-in
+            self.kill(*self.stand_ins())
+            self.kill(supervisor)
         self.kill(head, *others)
+
+    def stand_ins(self):
+        """Who would start another supervisor if that one was killed: a process of its name."""
+        supervisor = self.supervisor_pid()
+        return [pid for pid, words in self.leftovers().items() if " supervise --dir " in words and pid != supervisor]
 
     # --- the API, without the CLI
 
@@ -261,7 +269,7 @@ class ClusterCase(harness.Case):
         """(status, headers, body) of one request as a person with the token, or with `token`; "" is none."""
         at = self.api_place()
         token = self.token() if token is None else token
-        connection = http.client.HTTPConnection(at["host"], at["port"], timeout=30)
+        connection = http.client.HTTPConnection(at["host"], at["port"], timeout=harness.WAIT)
         try:
             connection.request(method, path, body,
                                ({"Authorization": f"Bearer {token}"} if token else {}) | (headers or {}))

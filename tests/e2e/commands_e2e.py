@@ -22,14 +22,23 @@ class CommandsTest(ClusterCase):
     def test_an_import_error_is_not_run_four_times(self):
         self.up(ONE_CPU)
         script = self.script("import no_such_module_at_all\n")
-        done = self.rubato("submit", "--wait", script, code=1)
-        job = self.job(done.stdout.strip())
-        self.assertEqual((job["phase"], job["cause"], job["restarts_used"]), ("failed", "same-crash", 1))
+        # On a busy machine Python may need more than the 5 s that count as the start: such a crash is one more, before the
+        # two that are alike.
+        for _ in range(3):
+            done = self.rubato("submit", "--wait", script, code=1)
+            job = self.job(done.stdout.strip())
+            if job["cause"] == "same-crash":
+                break
+        self.assertEqual((job["phase"], job["cause"]), ("failed", "same-crash"))
+        used = job["restarts_used"]
+        self.assertIn(used, (1, 2))
+        left = "the 2 restarts left are" if used == 1 else "the restart left is"
         self.assertIn("No module named 'no_such_module_at_all'", done.stderr)
-        self.assertIn("the same error twice, right after the start, so the 2 restarts left are not used", done.stderr)
-        self.assertEqual(self.rubato("logs", job["id"]).stdout.count("ModuleNotFoundError"), 2)
-        ended = [event for event in self.json_lines("events") if event["type"] == "job-ended"]
-        self.assertEqual(ended[0]["data"]["cause"], 2)
+        self.assertIn(f"the same error twice, right after the start, so {left} not used", done.stderr)
+        self.assertEqual(self.rubato("logs", job["id"]).stdout.count("ModuleNotFoundError"), used + 1)
+        (ended,) = [event for event in self.json_lines("events", "--limit", 1000)
+                    if (event["type"], event.get("job")) == ("job-ended", job["id"])]
+        self.assertEqual(ended["data"]["cause"], 2)
 
     def test_a_crash_that_ends_otherwise_the_next_time_is_restarted(self):
         self.up(ONE_CPU)
@@ -76,6 +85,8 @@ class CommandsTest(ClusterCase):
         job = self.submit("--name", "said", self.script("print('kept')\n"))
         self.wait_for_job(job, "succeeded")
         before = {words: self.rubato(*words).stdout for words in (("logs", "said"), ("jobs", "--all", "--json"))}
+        ended = next(event["offset"] for event in self.json_lines("events", "--limit", 1000)
+                     if event["type"] == "job-ended")
         self.rubato("down", "-y")
         for words, printed in before.items():
             after = self.rubato(*words)
@@ -83,7 +94,7 @@ class CommandsTest(ClusterCase):
             self.assertIn("'local' is down; this is what its files tell", after.stderr)
         self.assertIn("succeeded", self.rubato("job", "show", "said").stdout)
         self.assertIn("job-ended", self.rubato("events").stdout)
-        self.assertIn("said", self.rubato("replay", "--offset", 12).stdout)
+        self.assertIn("said", self.rubato("replay", "--offset", ended).stdout)
         self.assertEqual(self.rubato("logs", "said", "-f").stdout, before["logs", "said"])
         self.assertIn("no cluster is running", self.rubato("stop", "said", code=1).stderr)
         # Reading has not taken the journal over: the next head goes on with it.
@@ -101,18 +112,23 @@ class CommandsTest(ClusterCase):
             quoted = " ".join(f"'{word}'" for word in words)
             done = subprocess.run(["bash", "--norc", "-c", f"source {script}; COMP_WORDS=({quoted}); "
                                    f"COMP_CWORD={len(words) - 1}; _rubato; printf '%s\\n' \"${{COMPREPLY[@]}}\""],
-                                  capture_output=True, text=True, env=self.environment(), cwd=self.folder, timeout=60)
+                                  capture_output=True, text=True, env=self.environment(), cwd=self.folder,
+                                  timeout=harness.WAIT)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             return done.stdout.split()
 
-        self.assertEqual(complete(RUBATO, "logs", "fini"), ["finished"])
-        self.assertEqual(complete(RUBATO, "job", "show", job[:4]), [job])
-        self.assertEqual(complete(RUBATO, "why", "small"), ["small-1"])
-        self.assertEqual(complete(RUBATO, "logs", "--node", "sm"), ["small-1"])
-        self.assertEqual(complete(RUBATO, "jobs", "--cluster", "lo"), ["local"])
+        self.assert_completed(complete, (RUBATO, "logs", "fini"), ["finished"])
+        self.assert_completed(complete, (RUBATO, "job", "show", job[:4]), [job])
+        self.assert_completed(complete, (RUBATO, "why", "small"), ["small-1"])
+        self.assert_completed(complete, (RUBATO, "logs", "--node", "sm"), ["small-1"])
+        self.assert_completed(complete, (RUBATO, "jobs", "--cluster", "lo"), ["local"])
         self.assertEqual(complete(RUBATO, "logs", "--cluster", "none", "x"), [])
         self.kill_head()
         self.assertEqual(complete(RUBATO, "logs", "fini"), [], "silent without a head")
+
+    def assert_completed(self, complete, words, wanted):
+        """Nobody waits longer than a second for a Tab: on a busy machine another one is needed."""
+        wait_until(lambda: complete(*words) == wanted, lambda: f"{wanted} for {words}, not {complete(*words)}")
 
     def completion_of(self, shell):
         """The script, where `rubato` is ours; a cluster with a finished job."""
@@ -134,19 +150,20 @@ class CommandsTest(ClusterCase):
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             return [answer.split("\t")[0] for answer in done.stdout.splitlines()]
 
-        self.assertEqual(complete("rubato logs fini"), ["finished"])
-        self.assertEqual(complete("rubato why small"), ["small-1"])
-        self.assertEqual(complete("rubato logs --node sm"), ["small-1"])
-        self.assertEqual(complete("rubato jobs --cluster lo"), ["local"])
+        self.assert_completed(complete, ["rubato logs fini"], ["finished"])
+        self.assert_completed(complete, ["rubato why small"], ["small-1"])
+        self.assert_completed(complete, ["rubato logs --node sm"], ["small-1"])
+        self.assert_completed(complete, ["rubato jobs --cluster lo"], ["local"])
 
     @unittest.skipUnless(shutil.which("zsh"), "zsh is not installed")
     def test_names_are_completed_in_zsh(self):
         script = self.completion_of("zsh")
         with Zsh(self.folder, script, {"XDG_STATE_HOME": str(self.state)}) as zsh:
-            self.assertIn("rubato logs finished ", zsh.tab("rubato logs fini"))
-            self.assertIn("rubato why small-1 ", zsh.tab("rubato why small"))
-            self.assertIn("rubato logs --node small-1 ", zsh.tab("rubato logs --node sm"))
-            self.assertIn("rubato jobs --cluster local ", zsh.tab("rubato jobs --cluster lo"))
+            for line, wanted in (("rubato logs fini", "rubato logs finished "),
+                                 ("rubato why small", "rubato why small-1 "),
+                                 ("rubato logs --node sm", "rubato logs --node small-1 "),
+                                 ("rubato jobs --cluster lo", "rubato jobs --cluster local ")):
+                self.assert_completed(lambda typed, wanted=wanted: wanted in zsh.tab(typed), [line], True)
 
     def test_up_tells_of_settings_and_plans_as_json(self):
         text = ONE_CPU + "idle_timeout_minutes: 5\n"
@@ -214,9 +231,9 @@ class RemoteCommandsTest(RemoteCase):
         for host in self.hosts:
             (host.home / ".ssh/rc").write_text(
                 f"touch {called}/{host.name}; n=0\n"
-                f"while [ $(ls {called} | wc -l) -lt {len(self.names)} ] && [ $n -lt 200 ]\n"
+                f"while [ $(ls {called} | wc -l) -lt {len(self.names)} ] && [ $n -lt 600 ]\n"
                 "do sleep 0.1; n=$((n+1)); done\n"
-                f"[ $n -lt 200 ] || touch {called}/{host.name}-waited-alone\n")
+                f"[ $n -lt 600 ] || touch {called}/{host.name}-waited-alone\n")
         (self.folder / "cluster.yaml").write_text(self.text())
         report = self.json("doctor", "cluster.yaml")
         self.assertEqual(sorted(path.name for path in called.iterdir()), sorted(self.names), report)

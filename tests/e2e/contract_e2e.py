@@ -35,7 +35,10 @@ class Contract(harness.Case):
             a, b = a["env"], b["env"]
             # What rubato sets besides: the name that newer versions of PyTorch read, and names of its own.
             self.assertEqual(b.pop("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "1")
-            b = {name: value for name, value in b.items() if not name.startswith("RUBATO_") or name in a}
+            b = {name: value for name, value in b.items() if not name.startswith(("RUBATO_", "ADAPTDL_")) or name in a}
+            # The training library comes last: what the user has on the path stays, and stays first.
+            before, added = a.pop("PYTHONPATH", ""), b.pop("PYTHONPATH")
+            self.assertRegex(added, f"^{re.escape(before + ':' if before else '')}[^:]*/rubato/python-[0-9a-f]+(:|$)")
             # rank 0's process hosts the store, whatever the backend: that is right for every version of PyTorch.
             self.assertEqual(b["TORCHELASTIC_USE_AGENT_STORE"], "False")
             self.assertEqual(sorted(a), sorted(b), f"names, rank {rank}")
@@ -51,6 +54,16 @@ class Contract(harness.Case):
         self.assertEqual(len(masters), 1)
         (host, port), = masters
         self.assertTrue(socket.getaddrinfo(host, int(port)))
+
+    def test_without_a_folder_for_the_training_library_workers_are_told_that_they_lack_it(self):
+        refusal = "cannot import the training library: neither HOME nor XDG_CACHE_HOME"
+        (rank,) = self.dumps(self.agent, "--standalone", ENV_DUMP, count=1, env={"HOME": None})
+        self.assertNotIn("PYTHONPATH", rank["env"])
+        self.assertIn(refusal, self.agents[-1].stderr)
+        cache = {"HOME": None, "XDG_CACHE_HOME": str(self.folder)}
+        (rank,) = self.dumps(self.agent, "--standalone", ENV_DUMP, count=1, env=cache)
+        self.assertIn(f"{self.folder}/rubato/python-", rank["env"]["PYTHONPATH"])
+        self.assertNotIn(refusal, self.agents[-1].stderr)
 
     def test_standalone_environment(self):
         theirs, ours = self.both("--standalone", "--nproc_per_node=2", "--max_restarts=3", ENV_DUMP, count=2)
@@ -79,7 +92,7 @@ class Contract(harness.Case):
         for node in (1, 0):
             agents.append(self.agent("--nnodes", 2, "--nproc-per-node", 2, "--node-rank", node,
                                      "--rdzv-backend", "static", "--master-addr", "127.0.0.1", "--master-port", port,
-                                     harness.STEPS, self.folder))
+                                     "--heartbeat", "15s", harness.STEPS, self.folder))
         lines = self.wait_for_workers(4)
         self.assertEqual(sorted((line["rank"], line["group_rank"], line["local_rank"]) for line in lines),
                          [(0, 0, 0), (1, 0, 1), (2, 1, 0), (3, 1, 1)])
@@ -318,7 +331,7 @@ class Contract(harness.Case):
     def test_notice_gives_the_time_until_its_deadline(self):
         agent = self.noticing()
         wait_until(lambda: (self.folder / "ready.0").exists(), agent.story)
-        deadline = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 60))
+        deadline = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 600))
         self.order("notice", json.dumps({"action": "terminate", "time": deadline}))
         self.assertEqual(agent.finish(), -signal.SIGTERM, agent.story())
         self.assertEqual((self.folder / "saved.0").read_text(), "SIGTERM")

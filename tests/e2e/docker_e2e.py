@@ -100,7 +100,7 @@ class Docker(MachinesCase):
             "initialization_commands: ['touch ~/on-the-machine']\n"
             f"file_mounts: {{/srv/mounted: {self.mounted}}}\n"
             "setup_commands: ['cat /etc/image > ~/inside; echo $FROM_OPTIONS >> ~/inside']\n")
-        self.rubato("up", "-y", "cluster.yaml", timeout=170)
+        self.rubato("up", "-y", "cluster.yaml")
         nodes = self.json("status")["nodes"]
         self.assertEqual([node["phase"] for node in nodes], ["up", "up"], nodes)
         for name, service in self.docker.items():
@@ -111,7 +111,7 @@ class Docker(MachinesCase):
         self.check_commands_inside()
         self.check_files_inside()
         before = {name: service.cli("inspect", "-f", "{{.Id}}", "box").stdout for name, service in self.docker.items()}
-        self.rubato("up", "-y", "cluster.yaml", timeout=170)
+        self.rubato("up", "-y", "cluster.yaml")
         after = {name: service.cli("inspect", "-f", "{{.Id}}", "box").stdout for name, service in self.docker.items()}
         self.assertEqual(before, after)  # nothing has changed: nothing is made anew
         self.rubato("down", "-y", "cluster.yaml")
@@ -127,9 +127,9 @@ class Docker(MachinesCase):
 
     def test_a_container_that_is_renamed_leaves_none_behind(self):
         self.file_with("old")
-        self.rubato("up", "-y", "cluster.yaml", timeout=170)
+        self.rubato("up", "-y", "cluster.yaml")
         self.file_with("new")
-        self.rubato("up", "-y", "cluster.yaml", timeout=170)
+        self.rubato("up", "-y", "cluster.yaml")
         for name, service in self.docker.items():
             wait_until(lambda: service.containers() == ["new"], lambda: f"{service.containers()} on {name}")
         wait_until(lambda: [node["phase"] for node in self.json("status")["nodes"]] == ["up", "up"],
@@ -137,7 +137,7 @@ class Docker(MachinesCase):
         # And without a container: what runs beside it now is all that there is.
         head, worker = self.hosts["head"].address, self.hosts["w1"].address
         self.write_file(f"{{type: local, head_ip: {head}, worker_ips: [{worker}]}}", "")
-        self.rubato("up", "-y", "cluster.yaml", timeout=170)
+        self.rubato("up", "-y", "cluster.yaml")
         for name, service in self.docker.items():
             wait_until(lambda: not service.containers(), lambda: f"the end of {service.containers()} on {name}")
         self.rubato("down", "-y", "cluster.yaml")

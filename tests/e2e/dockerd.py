@@ -37,7 +37,7 @@ fi
 exec "$@"
 """
 HOST_START = ["unshare", "--mount", "sh", "-c", MOUNT_CGROUPS, "sh"]
-START_MAX_S = 60
+START_MAX_S = 150
 STOP_MAX_S = 30
 
 

@@ -107,7 +107,7 @@ class Docs(harness.Case):
     def tearDown(self):
         for place in sorted(self.home.glob(".local/state/rubato/clusters/*")):
             subprocess.run([RUBATO, "down", "-y", "--purge", "--timeout", "20s", "--cluster", place.name],
-                           env=self.environment(), stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
+                           env=self.environment(), stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
         super().tearDown()
 
     def run_page(self, page):
@@ -243,7 +243,8 @@ class Shell:
         self.process.stdin.write(f"{path}\n")
         self.process.stdin.flush()
         done = harness.wait_until(lambda: (str(path) in self.answers.read_text() and "well")
-                                  or (self.process.poll() is not None and "badly"), f"the end of {place}", timeout=150)
+                                  or (self.process.poll() is not None and "badly"), f"the end of {place}",
+                                  timeout=2 * harness.WAIT)
         printed = os.pread(self.log.fileno(), 10 << 20, begin).decode(errors="replace")
         self.case.assertEqual(done, "well", f"{place} fails:\n{text}\nprinted\n{printed}")
         return printed

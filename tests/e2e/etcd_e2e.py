@@ -11,8 +11,9 @@ class EtcdRendezvous(harness.Case):
         for member in members:
             member.wait_until_ready()
         endpoint = ",".join(member.endpoint for member in members)
+        silence = [] if "--heartbeat" in args else ["--heartbeat", "15s"]  # see Case.group
         return [self.agent("--rdzv-backend", "etcd", "--rdzv-endpoint", endpoint, "--rdzv-id", "job",
-                           "--nnodes", nnodes, *args, STEPS, self.folder) for _ in range(count)]
+                           "--nnodes", nnodes, *silence, *args, STEPS, self.folder) for _ in range(count)]
 
     def test_two_agents_meet(self):
         agents = self.start(self.etcd(), 2, "2", "--nproc-per-node", 2)
@@ -37,10 +38,10 @@ class EtcdRendezvous(harness.Case):
 
     def test_joins_and_losses(self):
         members = self.etcd()
-        agents = self.start(members, 2, "1:3", "--heartbeat", "1s")
+        agents = self.start(members, 2, "1:3", "--heartbeat", "5s")
         before = agents[0].running(2)["generation"]
         agents[1].running(2)
-        agents += self.start(members, 1, "1:3", "--heartbeat", "1s")
+        agents += self.start(members, 1, "1:3", "--heartbeat", "5s")
         before = agents[0].running(3, after=before)["generation"]
         for agent in agents:
             agent.running(3)

@@ -43,6 +43,18 @@ class External(MachinesCase):
             keys = self.hosts[name].run("cat ~/.ssh/authorized_keys").splitlines()
             self.assertEqual(len(keys), 1, keys)  # the head's own key is taken back
 
+    def test_a_head_of_no_cpus_gets_no_workers(self):
+        head, worker = self.hosts["head"].address, self.hosts["w1"].address
+        self.use_example("static.py")
+        self.write_file(f"{{type: external, command: [./static.py], head: {head}, machines: [{worker}]}}",
+                        TYPES.replace("head: {resources: {CPU: 1}", "head: {resources: {CPU: 0}"))
+        self.rubato("up", "-y", "cluster.yaml")
+        resources = {node["type"]: node["resources"] for node in self.json("status")["nodes"]}
+        self.assertNotIn("CPU", resources["head"])
+        self.assertGreater(resources["head"]["memory"], 0, "what the file does not name is the machine's own")
+        self.wait_for_job(self.submit("--no-python", "--", "hostname"), "succeeded")
+        self.assertRegex(self.rubato("events").stdout, "with 1 worker on worker-1")
+
     def test_a_program_that_is_wrong_says_so_before_anything_is_made(self):
         self.write_file("{type: external, command: [./nothing.py]}", TYPES)
         self.assertIn("nothing.py is not there", self.rubato("config", "check", "cluster.yaml").stdout)

@@ -19,9 +19,15 @@ class Faults(harness.Case):
         self.wait_for_workers(count, lambda line: line["world"] == count)
         return [host] + [agent for agent in agents if agent is not host]
 
-    def assert_dense(self, world):
-        """The last generation of that size has the ranks 0..world-1."""
-        lines = [line for line in self.steps() if line["world"] == world][-world:]
+    def wait_for_dense(self, world, seen):
+        """Waits for a generation of that size that begins after so many lines, for a group may have had this size while
+        its agents came; it has the ranks 0..world-1."""
+
+        def begun():
+            lines = [line for line in self.steps()[seen:] if line["world"] == world]
+            return lines if len(lines) >= world else None
+
+        lines = wait_until(begun, lambda: f"{world} workers after {seen} lines, have {self.steps()}\n" + self.stories())
         self.assertEqual(sorted(line["rank"] for line in lines), list(range(world)))
         self.assertEqual(len({line["master"] for line in lines}), 1)
 
@@ -29,7 +35,7 @@ class Faults(harness.Case):
         agent = self.agent("--standalone", "--nproc-per-node", 2, "--max-restarts", 1, STEPS, self.folder)
         before = agent.running(2)["generation"]
         self.wait_for_workers(2)
-        os.kill(agent.worker_pids(before)[1], signal.SIGKILL)
+        os.kill(agent.worker_pids(before, 2)[1], signal.SIGKILL)
         after = agent.running(2, after=before)
         self.assertEqual(after["restarts"], 1)
         lines = self.wait_for_workers(4)[2:]
@@ -68,14 +74,47 @@ class Faults(harness.Case):
         port = free_port()
         (first,) = self.group(1, "1:2", port=port)
         before = first.running(1)
+        self.wait_for_workers(1)
+        seen = len(self.steps())
         (second,) = self.group(1, "1:2", port=port)
         after = first.running(2, after=before["generation"])
         self.assertEqual(second.running(2)["generation"], after["generation"])
         self.assertEqual(after["group_rank"], 0, "the older one keeps its rank")
         self.assertEqual(after["restarts"], 0, "a membership change costs nothing")
-        self.wait_for_workers(2, lambda line: line["world"] == 2)
-        self.assert_dense(2)
+        self.wait_for_dense(2, seen)
         self.finish([first, second])
+
+    def test_a_group_in_steps(self):
+        """Two of three run, four of four; when one of them is lost, two again."""
+        port = free_port()
+        agents = self.group(3, "2:4:2", port=port)
+        self.wait_for_workers(2)
+        wait_until(lambda: sum("this one waits for more" in agent.stderr for agent in agents) == 1, self.stories)
+        agents += self.group(1, "2:4:2", port=port)
+        self.wait_for_workers(4, lambda line: line["world"] == 4)
+        for agent in agents:
+            agent.running(4)
+        agents.pop().kill()
+        self.wait_for_workers(4, lambda line: line["world"] == 2)
+        self.assertEqual({line["world"] for line in self.steps()}, {2, 4})
+        self.finish(agents)
+
+    def test_saving_workers_are_not_done(self):
+        """They save and exit with 0 when they are told to stop: the job goes on with them in the larger group."""
+        port = free_port()
+        script = (SCRIPTS / "on_signal.py", self.folder, "save", 0)
+        (first,) = self.group(1, "1:2", port=port, script=script)
+        before = first.running(1)["generation"]
+        wait_until((self.folder / "ready.0").exists, first.story)
+        (second,) = self.group(1, "1:2", port=port, script=script)
+        first.running(2, after=before)
+        second.running(2)
+        self.assertEqual((self.folder / "saved.0").read_text(), "SIGTERM")
+        self.assertEqual([agent.events("end") for agent in (first, second)], [[], []])
+        wait_until((self.folder / "ready.1").exists, second.story)
+        for agent in (first, second):
+            agent.signal(signal.SIGTERM)
+            self.assertEqual(agent.finish(), -signal.SIGTERM, agent.story())
 
     def test_too_many_wait(self):
         """One above MAX waits as a spare, and takes the place of one that is lost."""
@@ -95,27 +134,25 @@ class Faults(harness.Case):
     def test_killed_agent_is_left_behind(self):
         host, second, third = self.start(3, "1:3", "--max-restarts", 0)
         before = third.running(3)["generation"]
-        pids = third.worker_pids(before)
+        pids, seen = third.worker_pids(before), len(self.steps())
         third.kill()
         for pid in pids.values():
             self.assert_gone(pid)
         for agent in (host, second):
             self.assertEqual(agent.running(2, after=before)["restarts"], 0)
         host.wait_for("member_lost")
-        self.wait_for_workers(2, lambda line: line["world"] == 2)
-        self.assert_dense(2)
+        self.wait_for_dense(2, seen)
         self.finish([host, second])
 
     def test_killed_host_is_replaced(self):
         host, second, third = self.start(3, "1:3", "--max-restarts", 0)
-        before = host.running(3)["generation"]
+        before, seen = host.running(3)["generation"], len(self.steps())
         host.kill()
         for agent in (second, third):
             agent.wait_for("host_lost", how="closed")
             self.assertEqual(agent.running(2, after=before)["restarts"], 0)
         self.assertEqual(len(second.events("hosting")) + len(third.events("hosting")), 1, self.stories())
-        self.wait_for_workers(2, lambda line: line["world"] == 2)
-        self.assert_dense(2)
+        self.wait_for_dense(2, seen)
         self.finish([second, third])
 
     def test_killed_host_of_two(self):
@@ -163,7 +200,7 @@ class Faults(harness.Case):
 
     def test_frozen_agent_is_dropped(self):
         """An agent that is there but does nothing (SIGSTOP) is as good as lost; it comes back when it runs again."""
-        host, second, third = self.start(3, "1:3", "--heartbeat", "3s")
+        host, second, third = self.start(3, "1:3", "--heartbeat", "6s")
         before = third.running(3)["generation"]
         third.signal(signal.SIGSTOP)
         again = host.running(2, after=before)["generation"]
@@ -236,7 +273,8 @@ class Faults(harness.Case):
         self.finish([host])
 
     def test_same_node_rank_is_refused(self):
-        flags = ["--rdzv-backend", "static", "--nnodes", 2, "--master-addr", "127.0.0.1", "--master-port", free_port()]
+        flags = ["--rdzv-backend", "static", "--nnodes", 2, "--master-addr", "127.0.0.1", "--master-port", free_port(),
+                 "--heartbeat", "15s"]  # see Case.group
         first = self.agent(*flags, "--node-rank", 0, STEPS, self.folder)
         first.wait_for("hosting")
         twin = self.agent(*flags, "--node-rank", 0, STEPS, self.folder)
@@ -259,11 +297,11 @@ class Faults(harness.Case):
         host.process.wait()
         survivors = [agent for agent in agents if agent not in (host, other)]
         before = max(agent.running(6, after=before)["generation"] for agent in survivors)
+        seen = len(self.steps())
         survivors += self.group(1, "2:8", port=port)
         for agent in survivors:
             agent.running(7, after=before)
-        self.wait_for_workers(7, lambda line: line["world"] == 7)
-        self.assert_dense(7)
+        self.wait_for_dense(7, seen)
         self.finish(survivors)
 
 

@@ -31,6 +31,15 @@ MARK = "RUBATO_TEST_MARK"
 # rank 9, which no test has, is redirected.
 TORCHRUN = [PYTHON, "-m", "torch.distributed.run"]
 TORCHRUN_STREAMS = ["-r", "9:1", "-t", "9:1"]
+_OWN_PORT = ("--rdzv_endpoint", "--rdzv-endpoint", "--master_port", "--master-port")
+
+
+def torchrun_argv(*args):
+    """One at a time where it takes its fixed port: a second one would use the first one's store, until that ends."""
+    argv = [*TORCHRUN, *map(str, args)]
+    if any(str(arg).startswith(_OWN_PORT) for arg in args):
+        return argv
+    return ["flock", "--no-fork", f"{tempfile.gettempdir()}/rubato-e2e-torchrun-{os.getuid()}.lock", *argv]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
@@ -67,12 +76,13 @@ def reserve(name):
 
 
 def free_port(host="127.0.0.1"):
-    """A port that nobody uses, outside the range from which the kernel takes ports for clients.
+    """A port that nobody uses, outside the ranges from which the kernel takes ports for clients (from 32768 on) and
+    rubato those of masters (20000 to 32000).
 
     No other test gets the same one, also of another checkout, although it is not bound yet.
     """
     while True:
-        port = random.SystemRandom().randrange(15000, 32000)
+        port = random.SystemRandom().randrange(15000, 20000)
         with socket.socket() as probe:
             try:
                 probe.bind((host, port))
@@ -80,6 +90,13 @@ def free_port(host="127.0.0.1"):
                 continue
         if reserve(f"port-{port}"):
             return port
+
+
+def memory_folder(prefix):
+    """A new folder for what waits for its disk again and again (etcd): in memory, as other tests keep the disk busy."""
+    shm = "/dev/shm"
+    roomy = os.path.isdir(shm) and shutil.disk_usage(shm).free > 2 << 30  # an etcd takes 64 MB of it at once
+    return tempfile.mkdtemp(prefix=prefix, dir=shm if roomy else None)
 
 
 def read_lines(path):
@@ -233,16 +250,17 @@ class Case(unittest.TestCase):
         return self._start(argv, name, env, host)
 
     def torchrun(self, *args, env=None, name=None):
-        return self._start([*TORCHRUN, *map(str, args)], name or f"torchrun{len(self.agents)}", env, None)
+        return self._start(torchrun_argv(*args), name or f"torchrun{len(self.agents)}", env, None)
 
     def finished(self, launch, *args, agents=1, **options):
         """Starts agents with one of the two above, waits for their success; the first of them.
 
         torchrun now and then cannot reach its own store ("Connection reset by peer"); it is then tried again.
         """
+        patience = WAIT if launch == self.agent else 3 * WAIT  # for the torchruns of other tests come first, perhaps
         for _ in range(3):
             started = [launch(*args, **options) for _ in range(agents)]
-            codes = [agent.finish() for agent in started]
+            codes = [agent.finish(patience) for agent in started]
             if launch == self.agent or not any(codes):
                 break
         self.assertEqual(codes, [0] * agents, self.stories())
@@ -258,7 +276,10 @@ class Case(unittest.TestCase):
     def group(self, count, nnodes, *args, script=(), port=None, **options):
         """Starts agents that meet at one port of this machine; they run steps.py unless told otherwise."""
         port = port or free_port()
-        flags = ["--nnodes", nnodes, "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", "job", *args]
+        # Who is killed is known to be dead at once. Who is silent for the usual 3 s may be an agent whose turn does not
+        # come on a busy machine: it is given up in those tests alone that say after how long.
+        silence = [] if "--heartbeat" in args else ["--heartbeat", "15s"]
+        flags = ["--nnodes", nnodes, "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", "job", *silence, *args]
         return [self.agent(*flags, *(script or (STEPS, self.folder)), **options) for _ in range(count)]
 
     def steps(self):
@@ -383,11 +404,13 @@ class Etcd:
         self.port = member["client"]
         self.endpoint = f"127.0.0.1:{self.port}"
         client, peer = f"http://{self.endpoint}", f"http://127.0.0.1:{member['peer']}"
+        data = memory_folder(f"rubato-etcd-{member['name']}-")
+        case.addCleanup(shutil.rmtree, data, ignore_errors=True)
         self.process = case.helper([
-            "etcd", "--name", member["name"], "--data-dir", str(case.folder / member["name"]),
+            "etcd", "--name", member["name"], "--data-dir", data,
             "--listen-client-urls", client, "--advertise-client-urls", client,
             "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-            "--initial-cluster", member["cluster"], "--heartbeat-interval", "50", "--election-timeout", "500"])
+            "--initial-cluster", member["cluster"], "--heartbeat-interval", "200", "--election-timeout", "2000"])
 
     def status(self):
         request = urllib.request.Request(f"http://{self.endpoint}/v3/maintenance/status", b"{}")

@@ -3,6 +3,7 @@ import http.client
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import cluster_harness
 import harness
+import inplace_testing
 from cluster_harness import cluster_text
 from harness import RUBATO, SCRIPTS, wait_until
+from inplace_testing import PACE, TRAIN
 
 TOOL = SCRIPTS / "job_tool.py"
 TEXT = cluster_text(small=(2, 2, 2))
@@ -115,7 +118,7 @@ class TooBig(cluster_harness.ClusterCase):
     def send(self, method, path, text):
         """(status, body); the head may answer before it has been sent all of it."""
         at = self.api_place()
-        connection = http.client.HTTPConnection(at["host"], at["port"], timeout=60)
+        connection = http.client.HTTPConnection(at["host"], at["port"], timeout=harness.WAIT)
         try:
             connection.request(method, path, text, {"Authorization": f"Bearer {self.token()}"})
         except (BrokenPipeError, ConnectionResetError):
@@ -159,6 +162,37 @@ class Rendezvous(harness.Case):
         second = self.group(1, "2", port=port)
         self.wait_for_workers(2)
         self.finish(first + second)
+
+
+class MeetingPlace(inplace_testing.Trainings, harness.Case):
+    """Where the workers of a group that changes in place meet: a store in each agent."""
+
+    def ports_of(self, pid):
+        """The TCP ports at which a process listens."""
+        listening = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout
+        return [int(line.split()[3].rpartition(":")[2]) for line in listening.splitlines() if f"pid={pid}," in line]
+
+    def start(self, port):
+        return self.group(1, "1:3", script=(TRAIN, self.folder, PACE), port=port,
+                          env={"XDG_CACHE_HOME": str(self.folder / "cache"), "OMP_NUM_THREADS": "1"})
+
+    def test_a_group_grows_and_shrinks_in_a_crowd(self):
+        port = harness.free_port()
+        agents = self.start(port)
+        self.training(1)
+        ports = {number for agent in agents for number in self.ports_of(agent.process.pid)}
+        plan = json.loads(next(self.folder.glob("rubato_plan_*/plan.json")).read_text())
+        self.assertIn(int(plan["store"]["address"].rpartition(":")[2]), ports)
+        crowd(self, *[f"{kind}:{number}" for number in ports - {port} for kind in ("half", "hello")], f"tls:{port}")
+        agents += self.start(port)
+        two = self.training(2)
+        agents += self.start(port)
+        self.assertLess(two, self.training(3))
+        agents[2].signal(signal.SIGTERM)
+        self.assertEqual(self.training(2, since=len(self.steps())), two)
+        agents.pop().finish()
+        self.finish(agents)
+        self.assert_counts()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,9 @@
         hosts["w1"].slow_sshd(5)               sshd says nothing for so long; slow_sshd(0) ends it
         hosts.ssh_command("w1")                the words of ssh that reach it
 
+With set_users() it has users of its own, with homes, beside those of the real machine; with a file `startup` a script
+that runs as root at each boot; with `session_environment` variables that every session over SSH gets.
+
 A machine has its own /root, /tmp, /run, /var/tmp, /etc/hostname; the rest of the file system is that of the real one.
 /root stays over a crash, the others do not. The real machine has the first address of the bridge.
 
@@ -38,6 +41,11 @@ here=$1
 mount --make-rprivate /
 mkdir -p "$here/run" "$here/var-tmp" "$here/tmp"
 hostname "$2"; echo "$2" >"$here/hostname"; mount --bind "$here/hostname" /etc/hostname
+for name in passwd shadow group hosts; do
+  [ ! -f "$here/etc/$name" ] || mount --bind "$here/etc/$name" "/etc/$name"
+done
+[ ! -d "$here/home" ] || mount --bind "$here/home" /home
+[ ! -f "$here/startup" ] || cp "$here/startup" "$here/run/startup"
 mount --bind "$here/root" /root
 mount --bind "$here/run" /run; mkdir -p /run/sshd
 mount --bind "$here/var-tmp" /var/tmp
@@ -48,6 +56,7 @@ cd /
 trap '' HUP
 export HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 unset XDG_RUNTIME_DIR XDG_STATE_HOME SSH_AUTH_SOCK
+[ ! -f /run/startup ] || bash /run/startup >/run/startup.log 2>&1 &
 while true; do
   delay=$(cat /root/.sshd-delay 2>/dev/null || echo 0)
   if [ "$delay" = 0 ]; then /usr/sbin/sshd -D -e -f /run/sshd_config & else python3 /run/slow.py "$delay" & fi
@@ -101,6 +110,7 @@ class Host:
         self.home = self.folder / "root"
         self.netns = f"{hosts.tag}-{name}"
         self.link = f"{hosts.tag}{number:02x}"  # of the bridge's side
+        self.session_environment = {}
         self._init = None
 
     def make(self, disk_mb):
@@ -127,6 +137,38 @@ class Host:
             path.unlink(missing_ok=True)
         call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key))
 
+    def wipe(self):
+        """A new disk. Before boot()."""
+        for path in (self.home, self.folder / "home", self.folder / "etc"):
+            shutil.rmtree(path, ignore_errors=True)
+        (self.folder / "startup").unlink(missing_ok=True)
+        (self.home / ".ssh").mkdir(parents=True, mode=0o700)
+
+    def set_users(self, users):
+        """{user: [public keys]}: who may log in, root too. Those that are new get an account; while it runs, too, if
+        there were some when it booted."""
+        (self.folder / "home").mkdir(exist_ok=True)
+        etc = self.folder / "etc"
+        if not etc.exists():
+            etc.mkdir()
+            for name in ("passwd", "shadow", "group"):
+                shutil.copy(f"/etc/{name}", etc / name)
+        known = {line.partition(":")[0]: int(line.split(":")[2]) for line in
+                 (etc / "passwd").read_text().splitlines()}
+        for user, keys in users.items():
+            home = self.home if user == "root" else self.folder / "home" / user
+            if user not in known:
+                known[user] = number = 2000 + len(known)
+                # Appended: the machine has these very files mounted.
+                for name, line in (("passwd", f"{user}:x:{number}:{number}::/home/{user}:/bin/bash"),
+                                   ("shadow", f"{user}:*:19000:0:99999:7:::"), ("group", f"{user}:x:{number}:")):
+                    with open(etc / name, "a") as file:
+                        file.write(line + "\n")
+            (home / ".ssh").mkdir(parents=True, mode=0o700, exist_ok=True)
+            (home / ".ssh/authorized_keys").write_text("".join(key.strip() + "\n" for key in keys))
+            for path in (home, home / ".ssh", home / ".ssh/authorized_keys"):
+                os.chown(path, known[user], known[user])
+
     def boot(self):
         assert self._init is None, "it runs"
         self.mend()
@@ -136,11 +178,13 @@ class Host:
         run = self.folder / "run"
         shutil.copy(self.folder / "host_key", run / "host_key")
         os.chmod(run / "host_key", 0o600)
+        variables = "".join(f" {name}={value}" for name, value in self.session_environment.items())
+        variables = f"SetEnv{variables}\n" if variables else ""
         for target in (run / "sshd_config", self.folder / "sshd_config"):
             target.write_text(
                 "Port 22\nHostKey /run/host_key\nPidFile none\nUsePAM no\nStrictModes no\nPermitRootLogin yes\n"
                 "PasswordAuthentication no\nKbdInteractiveAuthentication no\nUseDNS no\nMaxStartups 200\n"
-                "MaxSessions 100\nAllowTcpForwarding yes\nSubsystem sftp internal-sftp\n")
+                "MaxSessions 100\nAllowTcpForwarding yes\nSubsystem sftp internal-sftp\n" + variables)
         for target in (run / "slow.py", self.folder / "slow.py"):
             target.write_text(SLOW)
         log = (self.folder / "sshd.log").open("ab")
@@ -231,11 +275,23 @@ class Host:
                 break
 
 
+def own_names(folder, prefix):
+    """A tag and a subnet that nobody on this machine has: no other test, of whatever checkout, and no network."""
+    routes = subprocess.run(["ip", "-4", "route", "show", "table", "all"], capture_output=True, text=True).stdout
+    for attempt in range(1000):
+        digest = hashlib.sha256(f"{folder}{os.getpid()}{attempt}".encode()).digest()
+        # 10.200.0.0/13: apart from what LocalNetwork (10.64.0.0/10) and containers use.
+        subnet = f"10.{200 + digest[4] % 8}.{digest[5]}"
+        if f"{subnet}." not in routes and reserve(f"subnet-{subnet}"):
+            return prefix + digest[:4].hex(), subnet  # interface names have 15 bytes at most
+    raise RuntimeError("no subnet of 10.200.0.0/13 is free")
+
+
 class Hosts:
     def __init__(self, folder, names, disk_mb=0, booted=True):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.tag, self.subnet = self._own_names()
+        self.tag, self.subnet = own_names(self.folder, "rh")
         self.bridge = self.tag + "br"
         (self.folder / "tag").write_text(self.tag)  # what is left after a kill -9 is found by it, and by nothing wider
         # A test that runs out of its time is told with SIGTERM: it must still take its machines away.
@@ -259,17 +315,6 @@ class Hosts:
         except BaseException:
             self.close()
             raise
-
-    def _own_names(self):
-        """A tag and a subnet that nobody on this machine has: no other test, of whatever checkout, and no network."""
-        routes = subprocess.run(["ip", "-4", "route", "show", "table", "all"], capture_output=True, text=True).stdout
-        for attempt in range(1000):
-            digest = hashlib.sha256(f"{self.folder}{os.getpid()}{attempt}".encode()).digest()
-            # 10.200.0.0/13: apart from what LocalNetwork (10.64.0.0/10) and containers use.
-            subnet = f"10.{200 + digest[4] % 8}.{digest[5]}"
-            if f"{subnet}." not in routes and reserve(f"subnet-{subnet}"):
-                return "rh" + digest[:4].hex(), subnet  # interface names have 15 bytes at most
-        raise RuntimeError("no subnet of 10.200.0.0/13 is free")
 
     def __getitem__(self, name):
         return self.hosts[name]

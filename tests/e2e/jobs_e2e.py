@@ -242,6 +242,22 @@ class Ends(cluster_harness.ClusterCase):
         self.assertEqual(self.job(job)["phase"], "stopped")
         self.assertEqual([line for line in self.leftovers().values() if "job_tool" in line], [])
 
+    def test_daemons_that_a_worker_detached_end_with_the_job(self):
+        """`rubato run` leaves them, as torchrun does; a job's node is for the next job."""
+        self.up(ONE)
+        script = self.script("import sys\n"
+                             "from subprocess import DEVNULL, Popen\n"
+                             "one = Popen(['sleep', '600'], stdout=DEVNULL, stderr=DEVNULL, start_new_session=True)\n"
+                             "two = Popen(['sleep', '600'], stdout=DEVNULL, stderr=DEVNULL)\n"
+                             "print(one.pid, two.pid, flush=True)\n"
+                             "sys.exit(int(sys.argv[1]))\n")
+        for code, phase in ((0, "succeeded"), (3, "failed")):
+            job = self.submit("--max-restarts", 0, script, code)
+            self.wait_for_job(job, phase)
+            (told,) = self.log_texts(job)
+            for pid in told.split():
+                self.assert_gone(int(pid))
+
     def test_rerun_names_and_short_ids(self):
         self.up(ONE)
         first = self.submit("--wait", "--name", "again", "--priority", "5", TOOL, "say", 2)
@@ -298,9 +314,14 @@ class Queue(cluster_harness.ClusterCase):
         elastic = self.submit_steps("--workers", "1:3")
         self.wait_for_workers_of(elastic, 3)
         self.wait_for_workers(3)
-        guest = self.submit("--wait", TOOL, "say", 1)
-        self.assertEqual(self.job(guest)["phase"], "succeeded")
-        self.assertTrue([line for line in self.steps() if line["world"] == 2])
+        # The guest stays until the others have gone on beside it, which may take longer than a short job does.
+        place = self.folder / "guest"
+        place.mkdir()
+        guest = self.submit_steps(where=place)
+        self.wait_for_job(guest, "running")
+        self.wait_for_workers(2, lambda line: line["world"] == 2)
+        (place / "finish").touch()
+        self.wait_for_job(guest, "succeeded")
         self.wait_for_workers_of(elastic, 3)
         self.order("finish")
         self.assertEqual(self.wait_for_job(elastic, "succeeded")["restarts_used"], 0)

@@ -127,16 +127,17 @@ class JournalTest(cluster_harness.ClusterCase):
             submitting = self.follow("submit", "--name", f"s{n}", "-d", harness.SCRIPTS, "job_tool.py", "mark")
             self.kill_head()
             self.up()
-            submitting.communicate(timeout=60)
+            submitting.communicate(timeout=harness.WAIT)
 
     def test_up_right_after_a_kill_starts_a_head(self):
         self.up(ONE)
         for _ in range(5):
             head, supervisor = self.head_pid(), self.supervisor_pid()
             os.kill(head, signal.SIGSTOP)  # it would replace its supervisor
-            os.kill(supervisor, signal.SIGKILL)
-            os.kill(head, signal.SIGKILL)
-            done = self.rubato("up", "-y", timeout=45)
+            os.kill(supervisor, signal.SIGSTOP)
+            for pid in (*self.stand_ins(), supervisor, head):
+                os.kill(pid, signal.SIGKILL)
+            done = self.rubato("up", "-y")
             self.assertIn("starting the head of 'local'", done.stderr)
 
 

@@ -78,7 +78,9 @@ class Kills(KeepCase):
         self.assertEqual(self.head_starts()[-1]["restarted_after"], "signal 9")
         self.assertIn("restarted after signal 9", self.rubato("events").stdout)
         self.assertRegex(self.head_log(), "who=supervisor.*cause=\"signal 9\"")
-        kept = wait_until(lambda: (lambda s: s if s["pid"] else None)(self.supervisor()), "a look at it")
+        # The head may answer before its supervisor has written down that it was started again.
+        kept = wait_until(lambda: (lambda s: s if s["pid"] and s["restarts"] else None)(self.supervisor()),
+                          "a look at it")
         self.assertEqual((kept["kind"], kept["pid"], kept["restarts"], kept["last_end"]),
                          ("rubato", self.supervisor_pid(), 1, "signal 9"))
         self.assertIn("restarted 1 time, last after signal 9", self.rubato("status").stdout)
@@ -111,7 +113,23 @@ class Kills(KeepCase):
         self.rubato("down", "-y")
         self.assert_nothing_left()
 
-    def test_both_are_killed(self):
+    def test_the_supervisor_is_killed_while_the_head_stands_still(self):
+        """And then the head, before it wakes."""
+        self.up(ONE)
+        agents, head, supervisor = self.node_pids(), self.head_pid(), self.supervisor_pid()
+        os.kill(head, signal.SIGSTOP)
+        self.kill(supervisor)
+        self.kill(head)
+        self.wait_for_new_head(head)
+        self.assertNotEqual(self.wait_for_new_supervisor(supervisor), supervisor)
+        self.assertEqual(self.node_pids(), agents)
+        wait_until(lambda: len(self.stand_ins()) == 1, lambda: f"one stand-in in {self.leftovers()}")
+        self.kill(*self.stand_ins())
+        wait_until(lambda: len(self.stand_ins()) == 1, lambda: f"one stand-in in {self.leftovers()}")
+        self.rubato("down", "-y")
+        self.assert_nothing_left()
+
+    def test_all_are_killed(self):
         self.up(ONE)
         agents = self.node_pids()
         self.kill_head()
@@ -166,7 +184,7 @@ class Races(KeepCase):
             os.kill(self.head_pid(), signal.SIGKILL)
             if n % 3:
                 threading.Event().wait(dice.uniform(0, 0.3))
-            self.rubato("up", "-y", timeout=120)
+            self.rubato("up", "-y")
             heads = wait_until(lambda: (lambda found: found if len(found) == 1 else None)(self.heads()),
                                lambda: f"one head in {self.leftovers()}")
             self.assertEqual(heads, [self.head_pid()])
@@ -179,9 +197,9 @@ class Races(KeepCase):
         self.up(ONE)
         os.kill(self.head_pid(), signal.SIGKILL)
         for process in [self.follow("up", "-y") for _ in range(2)]:
-            _, err = process.communicate(timeout=120)
+            _, err = process.communicate(timeout=2 * harness.WAIT)
             self.assertEqual(process.returncode, 0, err)
-        self.assertEqual(len(self.heads()), 1)
+        wait_until(lambda: len(self.heads()) == 1, lambda: f"one head in {self.leftovers()}")
 
     def crash_loop(self):
         """A head that dies again and again, as fast as somebody can kill it."""
@@ -208,7 +226,7 @@ class Races(KeepCase):
         end = self.crash_loop()
         wait_until(lambda: self.head_log().count("it is started again") >= 6, "a long back-off")
         end()
-        done = self.rubato("up", "-y", timeout=120)
+        done = self.rubato("up", "-y")
         self.assertIn("'local' is up with 1 node", done.stderr)
         self.assertTrue(alive(self.head_pid()))
 
@@ -255,7 +273,8 @@ class Ends(KeepCase):
         head = self.head_pid()
         os.kill(store.process.pid, signal.SIGSTOP)
         self.kill(head)
-        wait_until(lambda: self.head_log().count("it is started again") >= 2, lambda: self.head_log()[-2000:], 120)
+        wait_until(lambda: self.head_log().count("it is started again") >= 2, lambda: self.head_log()[-2000:],
+                   2 * harness.WAIT)
         os.kill(store.process.pid, signal.SIGCONT)
         self.wait_for_new_head(head)
 

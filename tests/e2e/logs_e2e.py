@@ -7,6 +7,7 @@ import hashlib
 import json
 
 import cluster_harness
+import harness
 from cluster_harness import cluster_text
 
 MB = 1 << 20
@@ -37,7 +38,7 @@ class Noise(Case):
         self.up(cluster_text(small=(1, 2, 2)))
         self.script(PRINTS)
         job = self.submit("--workers", 2, "--name", "noisy", "-d", "work", "job.py", 50 * MB)
-        self.wait_for_job(job, "succeeded", timeout=170)
+        self.wait_for_job(job, "succeeded", timeout=4 * harness.WAIT)
         last = {}
         seen, wanted = hashlib.sha256(), hashlib.sha256()
         raw = self.place / "jobs" / job / "log"
@@ -122,7 +123,7 @@ class Questions(Case):
         self.assertEqual((job["phase"], job["generation"]), ("running", 1), job["events"])
         (self.folder / "finish").touch()
         self.wait_for_job("train", "succeeded")
-        following.wait(timeout=60)
+        following.wait(timeout=harness.WAIT)
         metrics = self.api("GET", "/metrics")[2]
         text = metrics.decode() if isinstance(metrics, bytes) else metrics
         self.assertRegex(text, r"rubato_loop_turn_seconds_count [1-9]")

@@ -19,8 +19,9 @@ class Network(harness.Case):
         return agents, before
 
     def join(self, nnodes, host, *args):
+        # Not the usual 3 s: an agent whose turn does not come on a busy machine would be given up, too.
         return self.agent("--nnodes", nnodes, "--rdzv-endpoint", f"{self.hosts[0].address}:{PORT}", "--rdzv-id", "job",
-                          "--heartbeat", "3s", *args, STEPS, self.folder, host=host)
+                          "--heartbeat", "6s", *args, STEPS, self.folder, host=host)
 
     def address_of_master(self, agents, running):
         """The running event's master address must be the address of the agent with group rank 0."""
@@ -80,7 +81,7 @@ class Network(harness.Case):
 
     def test_two_hosts_never_split(self):
         """A tie: the side of the host goes on, after the other one has stopped its worker."""
-        agents, before = self.start(2, "1:2", "--heartbeat", "6s")
+        agents, before = self.start(2, "1:2")
         self.net.cut(self.hosts[1])
         again = agents[0].running(1, after=before)["generation"]
         self.assert_stopped(agents[1], before)
@@ -101,7 +102,7 @@ class Network(harness.Case):
         self.net.heal(self.hosts[1])
         self.finish(agents)
         for agent in agents:
-            self.assertEqual(len(agent.events("running")), 1, agent.story())
+            self.assertEqual(agent.events("running")[-1]["generation"], before, agent.story())
 
     def test_killed_agent_on_another_host(self):
         """Its kernel closes the connection: no heartbeat has to run out."""

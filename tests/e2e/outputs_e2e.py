@@ -110,7 +110,7 @@ class OutputsTest(RemoteCase):
     def test_a_broken_connection_costs_time_only(self):
         self.make("head", "w1")
         self.up(self.text())
-        self.slow_link("w1", "20mbit")
+        self.slow_link("w1", "8mbit")
         job = self.submit_writer(2, 40, 0)
         self.wait_for_job(job, "succeeded")
         part = f".local/state/rubato/clusters/lab/jobs/{job}/nodes/worker-1.part"
@@ -129,7 +129,7 @@ class OutputsTest(RemoteCase):
     def test_an_agent_that_dies_after_the_job_leaves_its_output(self):
         self.make("head", "w1")
         self.up(self.text())
-        self.slow_link("w1", "8mbit")
+        self.slow_link("w1", "4mbit")
         job = self.submit_writer(2, 30, 0)
         self.wait_for_job(job, "succeeded")
         self.kill_agent("w1")
@@ -142,7 +142,7 @@ class OutputsTest(RemoteCase):
     def test_a_machine_that_is_gone_is_named(self):
         self.make("head", "w1")
         self.up(self.text())
-        self.slow_link("w1", "10mbit")
+        self.slow_link("w1", "4mbit")
         job = self.submit_writer(2, 30, 0)
         self.wait_for_job(job, "succeeded")
         self.hosts["w1"].crash()

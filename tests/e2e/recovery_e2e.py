@@ -24,8 +24,8 @@ class Training(cluster_harness.ClusterCase):
 
     def start(self, workers):
         self.up(THREE)
-        self.job_id = self.submit("--workers", workers, "--name", "train", "--checkpoint-timeout", "1s", "-d", SCRIPTS,
-                                  "ddp_train.py", "$RUBATO_OUTPUT", STEPS, 0.05)
+        self.job_id = self.submit("--workers", workers, "--name", "train", "--checkpoint-timeout", "1s", "--env",
+                                  "WAIT_FOR_LIMIT=1", "-d", SCRIPTS, "ddp_train.py", "$RUBATO_OUTPUT", STEPS, 0.05)
         self.limit(0)
         self.wait_for_workers_of("train", 3)
         self.reach(8, world=3)
@@ -96,7 +96,7 @@ class Training(cluster_harness.ClusterCase):
     def test_an_agent_is_killed(self):
         self.start("2:3")
         (doomed,) = [m for m in self.job("train")["members"] if m["rank_first"] == 1]
-        (worker,) = [line["pid"] for line in self.starts() if line["rank"] == 1]
+        worker = [line["pid"] for line in self.starts() if line["rank"] == 1][-1]
         self.kill(self.node_pids()[doomed["node"]])
         self.assert_gone(worker)
         self.wait_for_nodes(3)
@@ -208,7 +208,8 @@ for n in range(1, 1 << 30):
         (pid,) = self.node_pids().values()
         os.kill(pid, signal.SIGSTOP)
         before = self.written(job)
-        wait_until(lambda: self.written(job) > before + 100, "lines in the pipe")
+        # Few: on a slow machine its node is given up before there are many.
+        wait_until(lambda: self.written(job) > before + 10, "lines in the pipe")
         self.kill(pid)
         self.assert_all_there(job)
 

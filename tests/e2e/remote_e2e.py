@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import unittest
 from pathlib import Path
 
@@ -126,11 +127,26 @@ class RemoteTest(RemoteCase):
 
     def test_of_two_ups_one_waits(self):
         self.make("head", "w1")
-        (self.folder / "cluster.yaml").write_text(self.text("setup_commands: ['sleep 2; echo ran >> /root/ran']"))
+        slow = "until [ -e /root/go-on ]; do sleep 0.1; done; echo ran >> /root/ran"
+        (self.folder / "cluster.yaml").write_text(self.text(f"setup_commands: ['{slow}']"))
         both = [self.follow("up", "cluster.yaml", "-y") for _ in range(2)]
-        words = [process.communicate()[1] for process in both]
-        self.assertEqual([process.returncode for process in both], [0, 0], words)
-        self.assertEqual(sum("waiting for another rubato up or down of 'lab' to end" in one for one in words), 1, words)
+        words = ["", ""]
+
+        def read(n):
+            for line in both[n].stderr:
+                words[n] += line
+
+        readers = [threading.Thread(target=read, args=(n,), daemon=True) for n in range(2)]
+        for reader in readers:
+            reader.start()
+        waits = lambda: sum("waiting for another rubato up or down of 'lab' to end" in one for one in words)
+        wait_until(waits, lambda: f"one that waits: {words}")
+        for host in self.hosts:
+            (host.home / "go-on").touch()
+        self.assertEqual([process.wait(timeout=2 * harness.WAIT) for process in both], [0, 0], words)
+        for reader in readers:
+            reader.join()
+        self.assertEqual(waits(), 1, words)
         self.assertEqual(self.hosts["w1"].run("cat ran"), "ran\n")
 
     def test_up_that_was_killed_is_finished_by_the_next(self):
@@ -196,7 +212,7 @@ class RemoteTest(RemoteCase):
         self.assertEqual(len(first + slow.stdout.read()), 300000)
         self.assertEqual(slow.wait(), 3)
         slow.stdout.close()
-        waiting = self.follow("exec", "lab", "echo begun; sleep 2")
+        waiting = self.follow("exec", "lab", "echo begun; sleep 1000")
         self.assertEqual(waiting.stdout.readline(), "begun\n")
         waiting.send_signal(signal.SIGTERM)
         self.assertEqual(waiting.wait(), 128 + signal.SIGTERM)
@@ -213,7 +229,7 @@ class RemoteTest(RemoteCase):
         for death in (signal.SIGKILL, signal.SIGTERM):
             begun = self.follow("exec", "lab", "echo begun; sleep 1234")
             self.assertEqual(begun.stdout.readline(), "begun\n")
-            self.assertEqual(len(here()), 1)
+            wait_until(lambda: len(here()) == 1, lambda: f"the command in {here()}")  # its shell has still to start it
             begun.send_signal(death)
             begun.wait()
             wait_until(lambda: not here(), lambda: f"the end of {here()}")
@@ -224,6 +240,23 @@ class RemoteTest(RemoteCase):
         return [*run("ls -d ~/.rubato ~/.local/state/rubato 2>/dev/null || true").split(),
                 *run("tmux -L rubato-lab list-sessions 2>/dev/null || true").splitlines(),
                 *run("screen -ls 2>/dev/null | grep rubato-lab || true").splitlines(), *self.agents_on(name)]
+
+    def test_after_down_its_past_is_read_where_its_head_was(self):
+        self.make("head", "w1")
+        self.up(self.text())
+        job = self.submit("--wait", "--name", "said", "--no-python", "sh", "-c",
+                          "echo kept; echo result > $RUBATO_OUTPUT/a")
+        before = {words: self.rubato(*words).stdout for words in (("logs", "said"), ("jobs", "--all", "--json"))}
+        self.rubato("down", "lab", "-y")
+        for words, printed in before.items():
+            after = self.rubato(*words)
+            self.assertEqual(after.stdout, printed)
+            self.assertRegex(after.stderr, r"'lab' is down; this is what its files on \S+ tell")
+        self.assertIn("job-ended", self.rubato("events").stdout)
+        self.assertIn("succeeded", self.rubato("job", "show", job).stdout)
+        self.rubato("fetch", "said", "got")
+        self.assertEqual((self.folder / "got/a").read_text(), "result\n")
+        self.assertEqual(self.rubato("complete", "jobs").stdout, "", "a Tab opens no way to another machine")
 
     def test_a_purge_after_down_leaves_nothing_anywhere(self):
         self.make("head", "w1")
@@ -246,14 +279,14 @@ class RemoteTest(RemoteCase):
         self.make("head", "w1", "w2")
         self.up(self.text())
         self.hosts["w1"].cut()
-        done = self.rubato("down", "--purge", "-y", "--timeout", "15s", "lab", code=1, timeout=200)
+        done = self.rubato("down", "--purge", "-y", "--timeout", "30s", "lab", code=1)
         address = self.hosts["w1"].address
         self.assertIn(f"{address} was not cleaned", done.stderr)
         self.assertIn("rubato down --purge lab", done.stderr)
         self.assertNotIn("nothing of 'lab' is left here", done.stderr)
         self.assertEqual(self.leftovers_on("w2"), [])
         self.hosts["w1"].mend()
-        wait_until(lambda: self.rubato("down", "--purge", "-y", "lab", code=None, timeout=200).returncode == 0,
+        wait_until(lambda: self.rubato("down", "--purge", "-y", "lab", code=None).returncode == 0,
                    "a purge of what is left")
         self.assertEqual(self.leftovers_on("w1"), [])
         self.assertFalse(self.place.exists())

@@ -10,8 +10,9 @@ from harness import RUBATO, ROOT
 sys.path.insert(0, str(ROOT / "tools"))
 import wheel  # noqa: E402
 
-SCRIPT = """import os, rubato.torch
-print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], rubato.__file__)
+SCRIPT = """import os, sys, rubato.torch
+# One write: what two workers print at once may be mixed otherwise.
+sys.stdout.write(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']} {rubato.__file__}\\n")
 """
 
 

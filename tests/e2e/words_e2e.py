@@ -1,6 +1,7 @@
 """Bad input and a bad world: each gives an error that a person can act on."""
 import os
 import socket
+import subprocess
 import threading
 
 import harness
@@ -57,6 +58,16 @@ class Words(harness.Case):
         self.assertEqual(code, 2)
         self.assertIn("rum", agent.stderr)
 
+    def flags_of_torchrun(self):
+        """Of the PyTorch that is installed, as its own parser has them."""
+        program = ("from torch.distributed.run import get_args_parser\n"
+                   "for action in get_args_parser()._actions:\n"
+                   "    print(*[flag for flag in action.option_strings if flag.startswith('--')][:1])\n")
+        done = subprocess.run([harness.PYTHON, "-c", program], capture_output=True, text=True, check=True)
+        flags = {flag.replace("_", "-") for flag in done.stdout.split()} - {"--help"}
+        self.assertIn("--nproc-per-node", flags)
+        return flags
+
     def test_help_names_every_flag(self):
         agent, code = self.command("run", "--help")
         self.assertEqual(code, 0)
@@ -65,6 +76,8 @@ class Words(harness.Case):
                      "local-ranks-filter node-rank master-addr master-port local-addr events heartbeat grace prewarm "
                      "rdzv-key-file python").split():
             self.assertIn(f"--{flag}", agent.stdout)
+        for flag in self.flags_of_torchrun():
+            self.assertIn(flag, agent.stdout)
         agent, code = self.command("--help")
         self.assertEqual(code, 0)
         self.assertIn("run", agent.stdout)
@@ -164,7 +177,7 @@ class Words(harness.Case):
             (self.folder / name).write_text(f"the {name} key, long enough to be one\n")
             os.chmod(self.folder / name, 0o600)
         flags = ["--nnodes", "1:2", "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", "job"]
-        soon = ["--rdzv-conf", "join_timeout=3"]
+        soon = ["--rdzv-conf", "join_timeout=10"]  # long enough to be told what is wrong
         first = self.agent(*flags, "--rdzv-key-file", self.folder / "right", STEPS, self.folder)
         first.wait_for("hosting")
         self.refused(*flags, *soon, "--rdzv-key-file", self.folder / "wrong", STEPS, self.folder, code=1,
@@ -180,7 +193,7 @@ class Words(harness.Case):
         flags = ["--nnodes", "1:2", "--rdzv-endpoint", f"localhost:{port}"]
         first = self.agent(*flags, "--rdzv-id", "one", STEPS, self.folder)
         first.wait_for("hosting")
-        self.refused(*flags, "--rdzv-conf", "join_timeout=3", "--rdzv-id", "two", STEPS, self.folder, code=1,
+        self.refused(*flags, "--rdzv-conf", "join_timeout=10", "--rdzv-id", "two", STEPS, self.folder, code=1,
                      says=[str(port), "--rdzv-id"])
         self.finish([first])
 

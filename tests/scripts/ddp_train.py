@@ -7,7 +7,7 @@ Every step sees all rows, shared out over the ranks, so the final loss depends n
 the training was interrupted, provided that it resumes from what it saved: the momentum makes lost state visible.
 FOLDER may name variables: '$RUBATO_OUTPUT'.
 FOLDER/limit, if it is there, names the last step that may be done now: so a test decides how far it gets, not the speed
-of the machine.
+of the machine. With $WAIT_FOR_LIMIT none is done before it is there.
 FOLDER/checkpoint is the saved state, FOLDER/workers.jsonl tells of starts and steps, FOLDER/result.json of the end.
 """
 import datetime
@@ -49,7 +49,7 @@ def may_go_on(folder, step):
         with open(f"{folder}/limit") as limit:
             return step <= int(limit.read())
     except FileNotFoundError:
-        return True
+        return "WAIT_FOR_LIMIT" not in os.environ
 
 
 def save(path, state):
@@ -58,7 +58,7 @@ def save(path, state):
 
 
 def train(folder, steps, pace):
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=300))
     rank, world = dist.get_rank(), dist.get_world_size()
     x, y, model, optimizer = problem()
     checkpoint = f"{folder}/checkpoint"

@@ -4,11 +4,15 @@
 
 Adds a line for each step to FOLDER/workers.jsonl. It ends after the pass during which FOLDER/finish is seen; rank 0
 then writes FOLDER/result.json: the passes, and the count of each sample, which must be the same number.
+While there is FOLDER/hold nobody begins: whoever is new comes when the test says so.
 """
 import json
 import os
 import sys
 import time
+
+while os.path.exists(os.path.join(sys.argv[1], "hold")):
+    time.sleep(0.02)
 
 import torch
 

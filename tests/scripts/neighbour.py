@@ -3,15 +3,17 @@
 
 Opens connections to each port and holds them, opens new ones for those that are closed, and says "ready" once each
 port has seen its number. Kinds: `half` (an HTTP request that never ends, or nothing), `tls` (a handshake that never
-ends, or nothing), `flood` (whole requests of /healthz, as fast as it can).
+ends, or nothing), `hello` (a wrong token for the store where workers meet, or a line that never ends), `flood` (whole
+requests of /healthz, as fast as it can).
 """
 import selectors
 import socket
 import sys
 import time
 
-HELD = {"half": 400, "tls": 400, "flood": 20}
-WORDS = {"half": [b"", b"GET /heal"], "tls": [b"", b"\x16\x03\x01\x02\x00\x01"], "flood": [b""]}
+HELD = {"half": 400, "tls": 400, "hello": 400, "flood": 20}
+WORDS = {"half": [b"", b"GET /heal"], "tls": [b"", b"\x16\x03\x01\x02\x00\x01"],
+         "hello": [b'{"op": "hello", "token": "guess"}\n', b"x" * 4000], "flood": [b""]}
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n"
 PER_TURN = 40  # it leaves some of a small machine to the test itself
 

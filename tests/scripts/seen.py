@@ -52,7 +52,8 @@ def view():
         "streams": [os.path.basename(os.readlink(f"/proc/self/fd/{fd}")) for fd in range(3)],
         "unbuffered": sys.stdout.write_through,
         "env": {name: value for name, value in os.environ.items() if not name.startswith("RUBATO_") and name not in
-                ("MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RUN_ID")},
+                ("MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RUN_ID", "ADAPTDL_MASTER_PORT",
+                 "ADAPTDL_JOB_ID")},
     }
 
 

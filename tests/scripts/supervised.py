@@ -1,5 +1,5 @@
-"""A worker that does what AdaptDL's trainer does: asks its supervisor who is there, tells hints, saves and leaves with
-143 when it is told to.
+"""A worker that does what AdaptDL's trainer does: asks its supervisor who is there, meets the others at the master's
+port, tells hints, saves and leaves with 143 when it is told to, and goes on from the newest checkpoint.
 
 usage: supervised.py FOLDER
 FOLDER/hints.json, once it is there, is told by rank 0, a hundred others before it if there is FOLDER/flood.
@@ -8,6 +8,7 @@ FOLDER/done ends the job; FOLDER/leave makes all leave once.
 import json
 import os
 import signal
+import socket
 import sys
 import time
 import urllib.error
@@ -17,8 +18,28 @@ from pathlib import Path
 folder = Path(sys.argv[1])
 rank, world = int(os.environ["ADAPTDL_REPLICA_RANK"]), int(os.environ["ADAPTDL_NUM_REPLICAS"])
 url, job, group = (os.environ[f"ADAPTDL_{name}"] for name in ("SUPERVISOR_URL", "JOB_ID", "NUM_RESTARTS"))
+checkpoints = Path(os.environ["ADAPTDL_CHECKPOINT_PATH"])
 assert job.count("/") == 1 and os.environ["ADAPTDL_SCHED_VERSION"].startswith("0."), job
-signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))
+assert 1 <= int(os.environ["ADAPTDL_NUM_NODES"]) <= world and os.path.isdir(os.environ["ADAPTDL_SHARE_PATH"])
+
+
+def save_and_leave(*_):
+    """A folder of the name that the group's number gives: one that is there already would be an error."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once
+    if rank == 0:
+        (checkpoints / "_checkpoint").mkdir(exist_ok=True)
+        (checkpoints / "_checkpoint/groups").write_text(json.dumps(groups + [int(group)]))
+        os.rename(checkpoints / "_checkpoint", checkpoints / f"checkpoint-{group}")
+    sys.exit(143)
+
+
+def load():
+    """The groups that have saved so far."""
+    saved = [int(name.rpartition("-")[2]) for name in os.listdir(checkpoints) if name.startswith("checkpoint-")]
+    if not saved:
+        return []
+    assert max(saved) < int(group), (saved, group)
+    return json.loads((checkpoints / f"checkpoint-{max(saved)}/groups").read_text())
 
 
 def ask(path, body=None):
@@ -26,6 +47,27 @@ def ask(path, body=None):
                                      {"Content-Type": "application/json"}, method="PUT" if body else "GET")
     with urllib.request.urlopen(request, timeout=40) as reply:
         return reply.read().decode()
+
+
+def meet(address, port):
+    """As AdaptDL's reducer: rank 0 serves at the master's port on all addresses, and all of them connect."""
+    if rank == 0:
+        server = socket.socket()
+        server.bind(("0.0.0.0", port))  # not with SO_REUSEADDR: the port must be this group's alone
+        server.listen(world)
+    while True:
+        client = socket.socket()
+        try:
+            client.connect((address, port))
+            break
+        except ConnectionRefusedError:
+            client.close()
+            time.sleep(0.05)
+    if rank == 0:
+        members = [server.accept()[0] for _ in range(world)]
+        for member in members:
+            member.sendall(b"!")
+    assert client.recv(1) == b"!"
 
 
 ask("healthz")
@@ -36,12 +78,15 @@ try:
     raise SystemExit("a group that is not there was found")
 except urllib.error.HTTPError as error:
     assert error.code == 408, error
-print(f"group {group}: rank {rank} of {world}", flush=True)
+meet(found[0], int(os.environ["ADAPTDL_MASTER_PORT"]))
+groups = load()
+signal.signal(signal.SIGTERM, save_and_leave)
+print(f"group {group}: rank {rank} of {world}, after {groups}", flush=True)
 
 told = None
 while not (folder / "done").exists():
     if (folder / f"leave.{group}").exists():
-        sys.exit(143)
+        save_and_leave()
     hints = folder / "hints.json"
     if rank == 0 and hints.exists() and hints.read_text() != told:
         told = hints.read_text()

@@ -222,8 +222,12 @@ def late(evidence, plan):
     if not plan["timeout_s"] or plan["expected"] != "succeeded" or not generations:
         return False
     first = min(worker.start for workers in generations.values() for worker in workers)
+    end = max((event["mono"] for event in evidence.events
+               if event["type"] == "job-ended" and event["job"] == plan["job"] and "mono" in event), default=first)
+    # One whose agent died after it, while no head was there, is known to nobody.
     done = [max(w.ended for w in workers) for workers in generations.values()
-            if all(w.code == 0 and w.term is None for w in workers)]
+            if all(w.code == 0 and w.term is None for w in workers) and
+            not any(hurt_node(evidence, w.node, w.ended, end) for w in workers)]
     return not done or min(done) - first >= plan["timeout_s"] - 0.5
 
 
@@ -339,16 +343,8 @@ def check_commands(evidence):
             yield f"`rubato up` at {evidence.name(up['at'])} s failed without a cause ({up['code']}): {up['words']}"
 
 
-def lost_both(evidence, at):
-    """Its supervisor was killed while it was paused, so that it could not start another: both were dead then."""
-    return any(pause["target"] == "head" and pause["at"] <= kill["at"] <= at <= pause["until"] + SLACK_S
-               for kill in evidence.kills if kill["target"] == "supervisor" for pause in evidence.pauses)
-
-
 def check_heads(evidence):
     for death in evidence.deaths:
-        if lost_both(evidence, death["at"]):
-            continue
         yield f"no head came back after {evidence.name(death['at'])} s: state/rubato/clusters/trial/head/daemon.log"
 
 

@@ -62,6 +62,16 @@ def alive(pid):
         return False
 
 
+def is_worker(pid, job, generation, rank):
+    """Others may have its number by now: an agent, or another job's worker."""
+    try:
+        environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    wanted = {"RUBATO_JOB_ID": job, "RUBATO_GENERATION": generation, "RANK": rank}
+    return all(f"{name}={value}".encode() in environ for name, value in wanted.items())
+
+
 def read_pid(path):
     try:
         pid = int(path.read_text())
@@ -155,7 +165,7 @@ class Cluster:
         found = []
         for path in sorted((self.folder / "ticks").iterdir()):
             job, generation, rank, pid = path.name.split(".")
-            if alive(int(pid)):
+            if alive(int(pid)) and is_worker(int(pid), job, generation, rank):
                 found.append((job, int(generation), int(rank), int(pid)))
         return found
 

@@ -1,7 +1,7 @@
 """What a trial does to its cluster: kills and pauses, drawn from the seed; who was hit and when is written down.
 
 A pause is SIGSTOP to one process, and SIGCONT after a while; the workers of a paused agent run on. A head that is
-killed must come back by itself; only when its supervisor dies with it, somebody types `rubato up`.
+killed must come back by itself, also when its supervisor dies with it; half of those times somebody types `rubato up`.
 """
 import math
 import random
@@ -20,7 +20,6 @@ KINDS = {
     "kill-supervisor": 5, "kill-head-and-supervisor": 8, "pause-supervisor": 3, "pause-supervisor-kill-head": 3,
 }
 HEAD_BACK_MAX_S = 40     # until a killed head is there again: its supervisor waits up to 10 s, and the machine is busy
-BOTH_KILLED_S = 3        # a head replaces its supervisor once a second: who is killed sooner leaves nobody
 NEW_PROCESS_MAX_S = 40  # how long to wait for the process in the place of a killed one
 
 
@@ -58,7 +57,6 @@ class Striker:
         self._lock = threading.Lock()
         self._threads = []
         self._head_due = None  # when somebody types `rubato up`
-        self._supervisor_killed = None  # when
         self._keeper = threading.Thread(target=self._keep_head, daemon=True)
         self._ending = threading.Event()
         self._keeper.start()
@@ -84,15 +82,15 @@ class Striker:
         self._kill("head", None, self.cluster.head())
 
     def _kill_supervisor(self, strike):
-        self._supervisor_killed = time.monotonic()
         self._kill("supervisor", None, self.cluster.supervisor())
 
     def _kill_head_and_supervisor(self, strike):
-        """The head first stands still: it would replace its supervisor."""
+        """The head first stands still: it would replace its supervisor. A stand-in is left, or a person."""
         head = self._hold(self.cluster.head())
         if head:
             head.send(signal.SIGSTOP)
-        self._head_due = time.monotonic() + strike.delay_s
+        if strike.which < 0.5:
+            self._head_due = time.monotonic() + strike.delay_s
         self._kill_supervisor(strike)
         if head:
             at = time.monotonic()
@@ -114,7 +112,7 @@ class Striker:
         workers = self.cluster.workers()
         if workers:
             job, generation, rank, pid = workers[int(strike.which * len(workers))]
-            self._kill("worker", f"{job}.{generation}.{rank}", pid)
+            self._kill("worker", f"{job}.{generation}.{rank}", pid, f"RUBATO_JOB_ID={job}")
 
     def _pause_head(self, strike):
         self._pause("head", None, self.cluster.head(), strike.pause_s)
@@ -173,14 +171,14 @@ class Striker:
         agents = list(self.cluster.agents().items())
         return agents[int(strike.which * len(agents))] if agents else (None, None)
 
-    def _hold(self, pid):
+    def _hold(self, pid, word=None):
         try:
-            return Process(pid, str(self.cluster.folder)) if pid else None
+            return Process(pid, word or str(self.cluster.folder)) if pid else None
         except OSError:  # it is gone, or another one has its number
             return None
 
-    def _kill(self, what, name, pid):
-        process = self._hold(pid)
+    def _kill(self, what, name, pid, word=None):
+        process = self._hold(pid, word)
         if process:
             at = time.monotonic()
             if process.send(signal.SIGKILL):
@@ -249,8 +247,6 @@ class Striker:
                     running, due_of = Up(self.cluster), due
             if self._head_due is not None or self.cluster.head() or self._is_paused(self.cluster.supervisor()):
                 there = time.monotonic()
-            elif self._both_were_killed(there):
-                self._head_due = time.monotonic()
             elif time.monotonic() > there + HEAD_BACK_MAX_S:
                 self.cluster.note("died", at=there)  # nobody has brought it back
                 self._head_due = time.monotonic()
@@ -258,9 +254,3 @@ class Striker:
     def _is_paused(self, pid):
         with self._lock:
             return pid in self._paused
-
-    def _both_were_killed(self, since):
-        """By two strikes, one right after the other."""
-        killed = self._supervisor_killed
-        return killed is not None and killed > since - BOTH_KILLED_S and time.monotonic() > since + 1 and \
-            not self.cluster.supervisor()

@@ -33,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CALM_MAX_S = 30    # until workers start again, before some strikes: a new head waits 15 s for its agents
 END_MAX_S = 300    # all jobs end in that time once nothing is done to the cluster any more
 NODES_MAX_S = 120  # all lost nodes are replaced by then
+LEFT_MAX_S = 120   # what `down` has told to end has ended, on the slowest machine
 
 
 class StallWatch(threading.Thread):
@@ -68,7 +69,7 @@ def wait_until(condition, timeout_s):
         time.sleep(0.2)
 
 
-def strike_all(cluster, options, feeder):
+def strike_all(cluster, options, feeder, collector):
     striker = Striker(cluster)
     schedule = draw(options.seed, options.strikes, options.pause_max)
     for strike in schedule:
@@ -80,6 +81,8 @@ def strike_all(cluster, options, feeder):
         if strike.index % 25 == 24:
             say(f"  {strike.index + 1} of {len(schedule)} strikes, {len(feeder.plans)} jobs, "
                 f"{len(feeder.ended)} of them ended, {time.monotonic() - cluster.started:.0f} s")
+            if strike.index % 100 == 99:
+                collector.gather()
     striker.settle()
     return Counter(strike.kind for strike in schedule)
 
@@ -105,28 +108,43 @@ def settle_jobs(cluster, feeder):
     return found
 
 
-def collect(cluster, feeder):
-    """Writes what the checks need beside what is already in the folder."""
-    feeder.write(cluster.folder / "plans.jsonl")
-    wall_minus_mono = time.time() - time.monotonic()
-    lines = []
-    for line in cluster.rubato("events", "--limit", 100000, "--json").out.splitlines():
-        event = json.loads(line)
-        at = datetime.fromisoformat(event["time"].replace("Z", "+00:00")).timestamp()
-        lines.append(json.dumps(event | {"mono": at - wall_minus_mono}))
-    (cluster.folder / "events.jsonl").write_text("\n".join(lines) + "\n")
-    (cluster.folder / "logs").mkdir(exist_ok=True)
-    for plan in feeder.plans:
-        if plan.kind == "print" and plan.job:
-            (cluster.folder / f"logs/{plan.job}.jsonl").write_text(
-                cluster.rubato("logs", plan.job, "--json", timeout=300).out)
+class Collector:
+    """What the checks need beside what is in the folder: gathered now and then, for a head shows only the last events
+    and keeps only the last jobs."""
+
+    def __init__(self, cluster, feeder):
+        self._cluster, self._feeder = cluster, feeder
+        self._events = {}  # by offset
+        (cluster.folder / "logs").mkdir(exist_ok=True)
+
+    def gather(self):
+        """What is there; a head that is away has more the next time."""
+        wall_minus_mono = time.time() - time.monotonic()
+        for line in self._cluster.rubato("events", "--limit", 100000, "--json").out.splitlines():
+            event = json.loads(line)
+            at = datetime.fromisoformat(event["time"].replace("Z", "+00:00")).timestamp()
+            self._events.setdefault(event["offset"], event | {"mono": at - wall_minus_mono})
+        for plan in list(self._feeder.plans):
+            path = self._cluster.folder / f"logs/{plan.job}.jsonl"
+            if plan.kind != "print" or plan.name not in self._feeder.ended or path.exists():
+                continue
+            done = self._cluster.rubato("logs", plan.job, "--json", timeout=300)
+            if done.code == 0:
+                path.write_text(done.out)
+
+    def write(self):
+        """When all jobs have ended."""
+        self.gather()
+        self._feeder.write(self._cluster.folder / "plans.jsonl")
+        lines = [json.dumps(event) for _, event in sorted(self._events.items())]
+        (self._cluster.folder / "events.jsonl").write_text("\n".join(lines) + "\n")
 
 
 def end(cluster):
     """`rubato down`, and nothing may be left."""
     done = cluster.rubato("down", "-y", "--timeout", "30s")
     found = [f"down: exit code {done.code}: {done.err.strip()[-300:]}"] if done.code else []
-    if not wait_until(lambda: not cluster.leftovers(), 20):
+    if not wait_until(lambda: not cluster.leftovers(), LEFT_MAX_S):
         found.append(f"down: processes are left: {cluster.leftovers()}")
         for pid in cluster.leftovers():
             try:
@@ -149,9 +167,10 @@ def run(options, folder):
         if code != 0:
             return [f"up: {words}"], []
         feeder.start()
-        strikes = strike_all(cluster, options, feeder)
+        collector = Collector(cluster, feeder)
+        strikes = strike_all(cluster, options, feeder, collector)
         found += settle_jobs(cluster, feeder)
-        collect(cluster, feeder)
+        collector.write()
     finally:
         found += end(cluster)
         watch.end()

@@ -9,11 +9,13 @@ def checkpoint_path():
 
 
 def share_path():
-    return _env.output_path()
+    """A folder for what workers share, as downloaded data; without AdaptDL's variable, that of the job's output."""
+    return os.environ.get("ADAPTDL_SHARE_PATH") or _env.output_path()
 
 
 def job_id():
-    return _env.job_id()
+    """"NAMESPACE/NAME" in a cluster; None where nobody has said one."""
+    return os.environ.get("ADAPTDL_JOB_ID") or _env.job_id()
 
 
 def master_addr():
@@ -37,6 +39,11 @@ def num_replicas():
 
 
 def num_restarts():
+    """0 in the job's first life; Rubato counts its generations from 1."""
+    if os.environ.get("ADAPTDL_NUM_RESTARTS"):
+        return int(os.environ["ADAPTDL_NUM_RESTARTS"])
+    if os.environ.get("RUBATO_GENERATION"):
+        return max(_env.generation() - 1, 0)
     return _env.generation()
 
 

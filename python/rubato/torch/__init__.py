@@ -16,23 +16,30 @@ from rubato import _signal, collective, env, group
 from rubato.torch.accumulator import Accumulator
 from rubato.torch.data import AdaptiveDataLoader, ElasticSampler, current_dataloader, forget_group
 from rubato.torch.epoch import current_epoch, finished_epochs, remaining_epochs_until
-from rubato.torch import profile
+from rubato.torch.helper import AdaptiveDataLoaderHelper, AdaptiveDataLoaderMixin
+from rubato.torch.iterator import AdaptiveBPTTIterator
+from rubato.torch import ending, forking, profile
 from rubato.torch.parallel import AdaptiveDataParallel
 
-__all__ = ["Accumulator", "AdaptiveDataLoader", "AdaptiveDataParallel", "ElasticSampler", "current_dataloader",
-           "current_epoch", "finished_epochs", "init_process_group", "remaining_epochs_until"]
+__all__ = ["Accumulator", "AdaptiveBPTTIterator", "AdaptiveDataLoader", "AdaptiveDataLoaderHelper",
+           "AdaptiveDataLoaderMixin", "AdaptiveDataParallel", "ElasticSampler", "current_dataloader", "current_epoch",
+           "finished_epochs", "init_process_group", "remaining_epochs_until"]
 
 
-def init_process_group(backend=None, init_method=None, world_size=None, rank=None):
+def init_process_group(backend=None, init_method=None, world_size=None, rank=None, in_place=True):
     """torch.distributed's, with what the launcher said; installs the handlers of SIGTERM and SIGINT.
 
     `backend` defaults to nccl where each worker has a GPU, else gloo. Where an agent plans the group ($RUBATO_PLAN_DIR),
-    a worker that is not in the plan yet is alone until its first epoch or loop, and meets the others there.
+    a worker that is not in the plan yet is alone until its first epoch or loop, and meets the others there; with
+    `in_place` False it takes no part in that, and is restarted when the group changes.
     """
     if backend is None:
         backend = "nccl" if torch.cuda.is_available() and torch.distributed.is_nccl_available() else "gloo"
     _signal.install()
-    if init_method is None and world_size is None and rank is None and group.membership.folder() is not None:
+    ending.leave_at_exit()
+    forking.rest_before_forks()
+    planned = in_place and init_method is None and world_size is None and rank is None
+    if planned and group.membership.folder() is not None:
         _start_planned(backend)
         return
     world_size = env.world_size() if world_size is None else world_size

@@ -7,42 +7,35 @@
 import collections
 import collections.abc
 import contextlib
+import copy
 
 from rubato import checkpoint, collective, plain
 from rubato.torch import data
-from rubato.torch.epoch import current_epoch
+from rubato.torch.epoch import current_epoch, keep_state, state_name
 
-_counter = 0
+_KIND = "adaptdl-accumulator"
 
 
 class Accumulator(collections.abc.MutableMapping):
-    """Outside `synchronized()` a key can only be added to or subtracted from; inside, it can only be read."""
+    """Outside `synchronized()` keys can only be added to or subtracted from, and it reads as an empty dict; inside it is
+    the dict of the sums, which may be changed (`stats["mean"] = …`, `stats.clear()`), alike on all replicas."""
 
     def __init__(self, *args, **kwargs):
-        global _counter
+        if data.current_dataloader() is not None:
+            raise RuntimeError("an Accumulator cannot be made inside a loop over a data loader: after a restart in the "
+                               "middle of the loop it would be another one. Make it before the loop")
         self._synchronized = None
-        self._state = _AccumulatorState(f"adaptdl-accumulator-{_counter}", dict(*args, **kwargs))
-        _counter += 1
-        checkpoint.load_state(self._state)
+        self._state = _AccumulatorState(state_name(_KIND), dict(*args, **kwargs))
+        checkpoint.load_first(self._state)
         data.step_listeners.add(self._state)
 
     @contextlib.contextmanager
     def synchronized(self):
-        """All replicas must enter it. A loop that was finished before a restart gives what it gave then."""
+        """All replicas must enter it. Outside of loops over data it gives, after a restart, what it gave before."""
         if self._synchronized is not None:
-            raise RuntimeError("synchronized() is entered already")
-        epoch = current_epoch()
-        position = self._state.position[epoch]
-        history = self._state.history.setdefault(epoch, [])
-        if position < len(history):
-            results = dict(history[position])
-        else:
-            results = self._state.reduce()
-            history.append(dict(results))
-            for old in [key for key in self._state.history if key != epoch]:
-                del self._state.history[old]
-        self._state.position[epoch] += 1
-        self._synchronized = results
+            yield self  # inside itself
+            return
+        self._synchronized = self._state.synchronize()
         try:
             yield self
         finally:
@@ -57,20 +50,31 @@ class Accumulator(collections.abc.MutableMapping):
         for key, value in dict(*args, **kwargs).items():
             self[key] -= value
 
+    def __iadd__(self, other):
+        self.update(other)
+        return self
+
+    def __isub__(self, other):
+        self.subtract(other)
+        return self
+
     def __getitem__(self, key):
         if self._synchronized is not None:
             return self._synchronized[key]
         return _Entry(self._state, key)
 
     def __setitem__(self, key, value):
-        if isinstance(value, _Entry) and value.key == key and value.state is self._state:
-            return  # what += and -= end with
         if self._synchronized is not None:
-            raise TypeError("inside synchronized() an Accumulator is read-only")
-        raise TypeError("an Accumulator's keys can only be added to: use += or update()")
+            self._synchronized[key] = value
+            return
+        if not isinstance(value, _Entry):
+            raise TypeError("an Accumulator's keys can only be added to outside synchronized(): use += or update()")
+        if value.state is not self._state or value.key != key:
+            raise ValueError(f"the sum under {value.key!r} cannot be put under {key!r} or into another Accumulator")
+        value.apply()
 
     def __delitem__(self, key):
-        raise TypeError("an Accumulator's keys cannot be removed")
+        del self._read()[key]
 
     def __contains__(self, key):
         return key in self._read()
@@ -81,28 +85,40 @@ class Accumulator(collections.abc.MutableMapping):
     def __len__(self):
         return len(self._read())
 
+    def __repr__(self):
+        return repr(self._read())
+
     def _read(self):
-        if self._synchronized is None:
-            raise TypeError("an Accumulator is read inside `with accumulator.synchronized():`")
-        return self._synchronized
+        return {} if self._synchronized is None else self._synchronized
 
 
 class _Entry:
+    """What is to be added under a key: `stats[key] += value` gets one, adds to it, and gives it back."""
+
     def __init__(self, state, key):
-        self.state, self.key = state, key
+        self.state, self.key, self._updates = state, key, []
 
-    def __iadd__(self, value):
-        self.state.add(self.key, value)
+    def __add__(self, value):
+        return self._note(value)
+
+    def __sub__(self, value):
+        return self._note(-value)
+
+    def _note(self, value):
+        if isinstance(value, _Entry):
+            raise TypeError("an Accumulator is read inside `with accumulator.synchronized():`")
+        self._updates.append(value)
         return self
 
-    def __isub__(self, value):
-        self.state.add(self.key, -value)
-        return self
+    def apply(self):
+        updates, self._updates = self._updates, []
+        for value in updates:
+            self.state.add(self.key, value)
 
     def _no(self, *_):
         raise TypeError("an Accumulator is read inside `with accumulator.synchronized():`")
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __truediv__ = __float__ = __int__ = _no
+    __radd__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __float__ = __int__ = __lt__ = __gt__ = _no
 
 
 class _AccumulatorState(checkpoint.State):
@@ -111,10 +127,11 @@ class _AccumulatorState(checkpoint.State):
         self.results = first  # of all replicas, up to the last reduction
         self.updates = {}  # of this replica, since
         self.noted = {}  # of the step under way: a step that a lost worker broke is taken again
-        self.history = {}  # epoch -> what each synchronized() of it gave
+        self.history = {}  # epoch -> what each synchronized() outside of loops gave in it
         self.position = collections.Counter()
 
     def add(self, key, value):
+        keep_state(_KIND, self)
         noted = self.noted if data.current_dataloader() is not None else self.updates
         noted[key] = noted[key] + value if key in noted else value
 
@@ -123,6 +140,23 @@ class _AccumulatorState(checkpoint.State):
         noted, self.noted = self.noted, {}
         if counted and noted:
             self.updates = _merge(self.updates, noted)
+
+    def synchronize(self):
+        keep_state(_KIND, self)
+        if data.current_dataloader() is not None:  # never run again after a restart
+            return self.reduce()
+        epoch = current_epoch()
+        history = self.history.setdefault(epoch, [])
+        position = self.position[epoch]
+        self.position[epoch] += 1
+        if position < len(history):
+            self.updates, self.noted = {}, {}  # they are in there already
+            return copy.deepcopy(history[position])
+        results = self.reduce()
+        history.append(copy.deepcopy(results))
+        for old in [key for key in self.history if key != epoch]:
+            del self.history[old]
+        return results
 
     def reduce(self):
         loop = data.current_dataloader()
@@ -135,12 +169,17 @@ class _AccumulatorState(checkpoint.State):
     def sync(self):
         self.reduce()
 
+    def snapshot(self):
+        return {"results": self.results, "history": self.history}
+
+    def restore(self, value):
+        self.results, self.history = value["results"], value["history"]
+
     def save(self, fileobj):
-        plain.dump({"results": self.results, "history": self.history}, fileobj)
+        plain.dump(self.snapshot(), fileobj)
 
     def load(self, fileobj):
-        saved = plain.load(fileobj)
-        self.results, self.history = saved["results"], saved["history"]
+        self.restore(plain.load(fileobj, of_old_version=True))
 
 
 def _merge(left, right):
@@ -151,4 +190,3 @@ def _sum(left, right, key):
     if key in left and key in right:
         return left[key] + right[key]
     return left[key] if key in left else right[key]
-

@@ -8,20 +8,27 @@ import time
 import weakref
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, Sampler
+from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data.distributed import DistributedSampler
 
 from rubato import _signal, checkpoint, collective, env, group
 from rubato.torch import plan, profile
-from rubato.torch.epoch import current_epoch
+from rubato.torch.epoch import current_epoch, ended_loops, keep_state, may_learn, note_ended_loop, note_learning, \
+    state_name
+from rubato.torch.order import DrawnOrder, Order
+from rubato.torch.sampler import ElasticSampler
+from rubato.torch.steps import IterableSteps, MapSteps
 
 CHECKPOINT_EVERY_S = 300.0
 ADAPT_EVERY_STEPS = 100
 # AdaptDL ends an autoscaled epoch by progress, not when the data are through; the module `adaptdl` sets this.
 epochs_end_by_progress = False
+# AdaptDL rounds a batch up to equal parts for all workers; the module `adaptdl` sets this.
+equal_shares = False
 
 _STOP, _SAVE, _ADAPT, _GENERATION = range(4)
 _flags = None
-_counter = 0
+KIND = "adaptdl-dataloader"
 step_listeners = weakref.WeakSet()  # whoever notes something in a step is told (`commit`) whether it counted
 
 
@@ -33,34 +40,6 @@ def forget_group():
     return works
 
 
-class ElasticSampler(Sampler):
-    """Partitions a dataset among the replicas from a given position on; `set_epoch(epoch, index)` chooses both.
-
-    For loops that use a plain DataLoader. Every replica gets as many samples as the others, the last ones repeated if
-    need be; AdaptiveDataLoader repeats none.
-    """
-
-    def __init__(self, dataset, shuffle=True):
-        self.dataset, self.shuffle = dataset, shuffle
-        self.num_replicas, self.rank = env.world_size(), env.rank()
-        self.epoch = self.index = 0
-
-    def __iter__(self):
-        length = len(self.dataset)
-        order = plan.permutation(length, self.shuffle, 0, self.epoch, self.index // length)
-        base = self.index % length
-        own = list(order[base + self.rank :: self.num_replicas])
-        if len(own) < len(self):
-            own.append(order[self.rank % length])
-        return iter(own)
-
-    def __len__(self):
-        return math.ceil((len(self.dataset) - self.index % len(self.dataset)) / self.num_replicas)
-
-    def set_epoch(self, epoch, index=0):
-        self.epoch, self.index = epoch, index
-
-
 def current_dataloader():
     """The loop that is being run, as an object that knows its batch sizes, or None."""
     return Loop.current
@@ -70,20 +49,26 @@ class _LoopState(checkpoint.State):
     def __init__(self, name):
         super().__init__(name)
         self.cursor = 0  # samples that the group has taken in this loop; passes follow each other
-        self.last_position = {}  # epoch -> the last loop position of it that came to its end
+        self.last_position = {}  # epoch -> the last loop position of it that ended: in checkpoints of Rubato 0.1
         self.exhausted = False  # a stream came to its end; its loop not yet
         self.trains = False
+        self.end_index = 0  # for loaders of one's own, which may note there where their loop ends
 
     def save(self, fileobj):
-        state = {"cursor": self.cursor, "last_position": list(self.last_position.items()),
-                 "exhausted": self.exhausted, "trains": self.trains}
+        state = {"cursor": self.cursor, "exhausted": self.exhausted, "trains": self.trains, "end_index": self.end_index}
         fileobj.write(json.dumps(state).encode())
 
     def load(self, fileobj):
         state = json.loads(fileobj.read())
         self.cursor = int(state["cursor"])
-        self.last_position = {epoch: position for epoch, position in state["last_position"]}
+        self.last_position = {epoch: position for epoch, position in state.get("last_position", ())}
         self.exhausted, self.trains = state.get("exhausted", False), state.get("trains", False)
+        self.end_index = state.get("end_index", 0)
+
+
+def _forget(state):
+    if checkpoint.is_registered(state):
+        checkpoint.unregister(state.name)
 
 
 def _changes():
@@ -95,47 +80,98 @@ class Loop:
     """The elastic part of a data loader: cursor, batch sizes, and what the group agrees on after each step."""
 
     current = None
-    _training = None
+    _training = None  # a weak reference
     _positions = collections.Counter()  # epoch -> loops that ended so far in it, of all loaders
     models = weakref.WeakSet()  # the AdaptiveDataParallels
+    sharded = weakref.WeakSet()  # models whose shards all workers have together
+    pass_samples = None  # of one epoch; None: nobody knows
+    _just_saved = False  # at the last `agree`, of whichever loop; alike on all workers
 
     def __init__(self, batch_size):
-        global _counter
         if not isinstance(batch_size, int) or batch_size < 1:
             raise ValueError(f"batch_size must be a whole number above 0, not {batch_size!r}")
+        if Loop.current is not None:
+            raise RuntimeError("an adaptive data loader cannot be made inside a loop over another one: after a restart in "
+                               "the middle of the loop it would be another one. Make it before the loop")
         self.batch_size = batch_size
         self.max_batch_size = None
         self.bounds = None
         self.accumulation = False
         self.batch = None  # goodput.Batch in use while autoscaling
         self._chosen_for = 0  # which of this worker's groups
+        self.equal_shares = equal_shares
+        self.learns = False  # gradients of its batches were averaged
         self.weight = 1.0  # of this worker's gradient in the step under way
-        self.optim_step = True  # the micro-step under way ends with an update
+        self.micro = 0  # the number of the micro-step under way
+        self.optim_step = True  # it ends with an update
         self.regular = True  # a full step: its gradients may be measured
         self.dropped = False  # the step under way was broken by a lost worker: it counts nowhere, and is taken again
+        self.counted = False  # the step under way, by the update of the first of its models
+        self.micro_count = 1  # of the step under way
+        self.exchanged = set()  # ids of the models whose gradients were averaged in this micro-step
+        self.updated = set()  # and of those whose optimizer was called in it
         self._size = 0  # samples of the step under way that the cursor has not passed yet
         self._saved_at = time.monotonic()
-        self.state = _LoopState(f"adaptdl-dataloader-{_counter}")
-        _counter += 1
-        checkpoint.load_state(self.state)
+        self._prepared = False  # for the next checkpoint
+        self.state = _LoopState(state_name(KIND))
+        checkpoint.load_first(self.state)
+        # No loop can be run over a loader that is gone: how many have ended is noted elsewhere, and nothing else remains.
+        weakref.finalize(self, _forget, self.state).atexit = False
+
+    def autoscale_batch_size(self, max_batch_size, local_bsz_bounds=None, gradient_accumulation=False):
+        """Lets the batch size grow to `max_batch_size` where that learns faster; `local_bsz_bounds` are a worker's."""
+        if not isinstance(max_batch_size, int) or max_batch_size < self.batch_size:
+            raise ValueError(f"max_batch_size must be a whole number of at least {self.batch_size}")
+        low, high = local_bsz_bounds or (None, None)
+        # Scripts write `batch_size / 4`; a batch is of whole samples.
+        low, high = low if low is None else math.ceil(low), high if high is None else math.floor(high)
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"local_bsz_bounds {local_bsz_bounds!r}: the lower one is above the other")
+        if (low is not None and low > self.batch_size) or (high is not None and high < 1):
+            raise ValueError(f"local_bsz_bounds {local_bsz_bounds!r} leave out the batch size {self.batch_size}")
+        if high is not None and high < self.batch_size and not gradient_accumulation and env.world_size() == 1:
+            raise ValueError(f"local_bsz_bounds {local_bsz_bounds!r} leave out the batch size {self.batch_size}: "
+                             "allow gradient_accumulation")
+        self.bounds = (low, high) if local_bsz_bounds else None
+        self.max_batch_size, self.accumulation = max_batch_size, gradient_accumulation
+        self.train()
 
     def train(self):
         """Makes this the loop whose steps train: the first one whose batches see a backward pass, or that autoscales."""
-        if Loop._training is None:
-            Loop._training = self
+        if Loop._trainer() is None:
+            Loop._training = weakref.ref(self)
             self.state.trains = True
         if self.training:
             profile.current().configure(self.batch_size, self.max_batch_size, self.bounds, self.accumulation)
 
+    @staticmethod
+    def _trainer():
+        """The loop that trains, if it is known; one that was made in an epoch that is over, or is gone, does no more."""
+        known = Loop._training() if Loop._training is not None else None
+        return known if known is not None and checkpoint.is_registered(known.state) else None
+
     @property
     def training(self):
-        if Loop._training is None and self.state.trains:
-            Loop._training = self  # another worker, or an earlier life, has found out
-        return Loop._training is self
+        if Loop._trainer() is None and self.state.trains:
+            Loop._training = weakref.ref(self)  # another worker, or an earlier life, has found out
+        return Loop._trainer() is self
+
+    def may_learn(self):
+        """Whether a model that is called in evaluation mode, with gradients, may be trained here: with its batch
+        normalisations frozen, or where a script forgets `model.train()`. Else it is being evaluated."""
+        return self.learns or self.training or (Loop._trainer() is None and may_learn(self.state))
+
+    def note_learning(self):
+        if not self.learns:
+            self.learns = True
+            note_learning(self.state)
 
     def may_train(self):
         """Whether a worker without samples must take part all the same: the others would wait for its gradients."""
-        return self.training or (Loop._training is None and any(model.training for model in Loop.models))
+        if self.learns or self.training:
+            return True
+        there = bool(Loop.models) or bool(Loop.sharded)
+        return there and torch.is_grad_enabled() and (self.may_learn() or any(model.training for model in Loop.models))
 
     @property
     def autoscales(self):
@@ -151,22 +187,28 @@ class Loop:
 
     @property
     def current_batch_size(self):
-        if self.batch is None:
-            return self.batch_size
-        return self.batch.atomic_bsz * (self.batch.accum_steps + 1) * env.world_size()
+        total, count = self.micro_sizes()
+        return total * count
 
     @property
     def current_index(self):
         return self.state.cursor if Loop.current is self else None
 
+    @property
+    def local_bsz_bounds(self):
+        return self.bounds
+
     def is_optim_step(self):
         return self.optim_step
 
+    def is_accum_step(self):
+        return not self.optim_step
+
     def micro_sizes(self):
         """(samples of the group a micro-step, micro-steps an update)."""
-        if self.batch is None:
+        if self.batch is None and not self.equal_shares:
             return self.batch_size, 1
-        return self.batch.atomic_bsz * env.world_size(), self.batch.accum_steps + 1
+        return self.current_local_bsz * env.world_size(), self.accumulation_steps + 1
 
     def adapt(self):
         """Takes the batch size that rank 0 finds best. All ranks must call it."""
@@ -228,7 +270,10 @@ class Loop:
             _flags = collective.MaxFlags(4)
         now = time.monotonic()
         rank0 = env.rank() == 0
-        due = rank0 and now - self._saved_at > CHECKPOINT_EVERY_S
+        due = rank0 and now - self._saved_at > CHECKPOINT_EVERY_S and not checkpoint.is_writing()  # a disk may be slow
+        if rank0 and not self._prepared and now - self._saved_at > CHECKPOINT_EVERY_S / 2:
+            self._prepared = True
+            checkpoint.prepare()
         steps = profile.current().steps
         adapt = rank0 and self.autoscales and self.training and steps % ADAPT_EVERY_STEPS == ADAPT_EVERY_STEPS - 1
         return _flags.exchange([float(_signal.stop_requested()), float(due), float(adapt), float(generation)])
@@ -238,12 +283,23 @@ class Loop:
             if flags[_STOP]:
                 checkpoint.save_all_states()
                 sys.exit(143)  # as a process that SIGTERM ended; launchers take it for "asked to go", not for failed
-            if flags[_SAVE]:
-                self._saved_at = time.monotonic()
+            # Flags are those of the call before: one that was raised before a save was carried out comes once more.
+            save = bool(flags[_SAVE]) and not Loop._just_saved
+            Loop._just_saved = save
+            if save:
+                self._saved_at, self._prepared = time.monotonic(), False
                 checkpoint.save_all_states(background=True)
         except collective.Cancelled:
             return True  # a worker was lost meanwhile; whoever wants it asks again
         return bool(flags[_ADAPT])
+
+    def to_tensorboard(self, writer, global_step, tag_prefix=""):
+        if env.rank() != 0:
+            return
+        prefix = tag_prefix + "/" if tag_prefix and not tag_prefix.endswith("/") else tag_prefix
+        writer.add_scalar(prefix + "Total_Batch_Size", self.current_batch_size, global_step)
+        writer.add_scalar(prefix + "Local_Batch_Size", self.current_local_bsz, global_step)
+        writer.add_scalar(prefix + "Accumulation_Steps", self.accumulation_steps, global_step)
 
     @contextlib.contextmanager
     def running(self):
@@ -251,9 +307,10 @@ class Loop:
         if Loop.current is not None:
             raise RuntimeError("overlapping loops over adaptive data loaders: end the one before first")
         group.join()
+        keep_state(KIND, self.state)
         epoch = current_epoch()
         position = Loop._positions[epoch]
-        if position <= self.state.last_position.get(epoch, -1):
+        if position < ended_loops(epoch) or position <= self.state.last_position.get(epoch, -1):
             Loop._positions[epoch] += 1
             yield False
             return
@@ -269,13 +326,13 @@ class Loop:
             if Loop.current is self:  # a loop that was dropped long ago may be collected while another one runs
                 Loop.current = None
         # Not reached by an exit in the middle: what was saved then must stay in the middle.
-        self.state.cursor = 0
+        self.state.cursor = self.state.end_index = 0
         self.state.exhausted = False
-        self.state.last_position = {epoch: position}
+        note_ended_loop(epoch, position)
         Loop._positions[epoch] += 1
 
     def begin_step(self, step):
-        self.dropped = False
+        self.dropped = self.counted = False
         self._size = sum(micro.total for micro in step)
 
     def count_samples(self):
@@ -291,7 +348,7 @@ class Loop:
             return False
         steps = profile.current().steps
         self.agree()
-        self._commit(profile.current().steps > steps)
+        self._commit(self.counted or profile.current().steps > steps)  # one of several models may have been updated
         for model in list(Loop.models):
             model.begin_anew()
         self.dropped, self.batch = False, None
@@ -305,59 +362,57 @@ class Loop:
     def begin_micro(self, step, index, own):
         replicas = env.world_size()
         total, count = self.micro_sizes()
-        self.optim_step = index == len(step) - 1
+        self.enter_micro(index, len(step))
         self.weight = plan.weight(step, own, replicas)
         self.regular = len(step) == count and step[0].total == total
 
+    def enter_micro(self, index, count):
+        self.micro, self.micro_count, self.optim_step = index, count, index == count - 1
+        self.exchanged.clear()
+        self.updated.clear()
 
-class AdaptiveDataLoader:
+
+class AdaptiveDataLoader(DataLoader):
     """A DataLoader whose `batch_size` is that of the whole group, shared out among however many workers there are.
 
-    Takes DataLoader's other arguments but `sampler` and `batch_sampler`. Map-style datasets are read where this worker's
-    share is; of an iterable dataset each worker reads the whole stream and keeps its share.
+    Takes DataLoader's other arguments but `batch_sampler`. A `sampler` is that of the whole group: it is drawn whole, by
+    each worker, with the same random numbers; each of its entries counts once. Map-style datasets are read where this worker's
+    share is; of an iterable dataset each worker reads the whole stream and keeps its share. After a change it is read
+    from its beginning again, unless the dataset can begin elsewhere: `iter_from(samples)` leaves them out.
     """
 
     def __init__(self, dataset, batch_size=1, shuffle=False, seed=0, **kwargs):
-        for name in ("sampler", "batch_sampler"):
-            if kwargs.get(name) is not None:
-                raise ValueError(f"{name} does not go with AdaptiveDataLoader: it decides itself who reads what")
-        self.dataset, self.shuffle, self.seed = dataset, shuffle, seed
-        self.drop_last = kwargs.pop("drop_last", False)
+        if kwargs.pop("batch_sampler", None) is not None:
+            raise ValueError("batch_sampler does not go with AdaptiveDataLoader: it decides itself who reads what")
+        sampler = kwargs.pop("sampler", None)
+        _check_sampler(sampler, shuffle)
+        self._sampled = sampler is not None  # by the script
+        self._drawn = (None, None)  # (numbers of the pass, its order)
         self._iterable = isinstance(dataset, IterableDataset)
         if self._iterable and shuffle:
             raise ValueError("an iterable dataset cannot be shuffled here: let it shuffle itself, the same on each worker")
-        self._options = {key: value for key, value in kwargs.items() if key not in ("sampler", "batch_sampler")}
+        if sampler is None and not self._iterable:
+            sampler = ElasticSampler(dataset, shuffle)  # to look at: `plan` shares samples out
+        super().__init__(dataset, batch_size, sampler=sampler, **kwargs)
+        self.shuffle, self.seed = shuffle, seed
+        self._options = {key: value for key, value in kwargs.items() if key != "drop_last"}
         self._elastic = Loop(batch_size)
 
     def autoscale_batch_size(self, max_batch_size, local_bsz_bounds=None, gradient_accumulation=False):
         """Lets the batch size grow to `max_batch_size` where that learns faster; `local_bsz_bounds` are a worker's."""
-        loop = self._elastic
-        if not isinstance(max_batch_size, int) or max_batch_size < loop.batch_size:
-            raise ValueError(f"max_batch_size must be a whole number of at least {loop.batch_size}")
-        low, high = local_bsz_bounds or (None, None)
-        if (low is not None and low > loop.batch_size) or (high is not None and high < 1):
-            raise ValueError(f"local_bsz_bounds {local_bsz_bounds!r} leave out the batch size {loop.batch_size}")
-        if high is not None and high < loop.batch_size and not gradient_accumulation and env.world_size() == 1:
-            raise ValueError(f"local_bsz_bounds {local_bsz_bounds!r} leave out the batch size {loop.batch_size}: "
-                             "allow gradient_accumulation")
-        loop.max_batch_size, loop.bounds, loop.accumulation = max_batch_size, local_bsz_bounds, gradient_accumulation
-        loop.train()
+        self._elastic.autoscale_batch_size(max_batch_size, local_bsz_bounds, gradient_accumulation)
 
-    batch_size = property(lambda self: self._elastic.batch_size)
     training = property(lambda self: self._elastic.training)
     current_local_bsz = property(lambda self: self._elastic.current_local_bsz if Loop.current is self._elastic else None)
     accumulation_steps = property(lambda self: self._elastic.accumulation_steps)
     current_batch_size = property(lambda self: self._elastic.current_batch_size if Loop.current is self._elastic else None)
 
     def to_tensorboard(self, writer, global_step, tag_prefix=""):
-        prefix = tag_prefix + "/" if tag_prefix and not tag_prefix.endswith("/") else tag_prefix
-        writer.add_scalar(prefix + "Total_Batch_Size", self._elastic.current_batch_size, global_step)
-        writer.add_scalar(prefix + "Local_Batch_Size", self._elastic.current_local_bsz, global_step)
-        writer.add_scalar(prefix + "Accumulation_Steps", self._elastic.accumulation_steps, global_step)
+        self._elastic.to_tensorboard(writer, global_step, tag_prefix)
 
     def __len__(self):
         total, _ = self._elastic.micro_sizes()
-        length = len(self.dataset)
+        length = self._length()
         return length // total if self.drop_last else math.ceil(length / total)
 
     def __iter__(self):
@@ -367,6 +422,7 @@ class AdaptiveDataLoader:
 
     def _batches(self):
         loop = self._elastic
+        loop.pass_samples = None if self._iterable else self._length()
         last = None
         while not self._ended():
             loop.adapt()
@@ -396,129 +452,54 @@ class AdaptiveDataLoader:
             else:
                 loop.state.exhausted = stream.is_all
 
+    def _ends_by_progress(self):
+        loop = self._elastic
+        by_progress = epochs_end_by_progress and loop.autoscales and loop.training and current_epoch() is not None
+        return by_progress and not self._iterable
+
     def _ended_by_progress(self):
-        loop, epoch = self._elastic, current_epoch()
-        if not (epochs_end_by_progress and loop.autoscales and loop.training and epoch is not None):
+        if not self._ends_by_progress():
             return False
-        if self._iterable:
-            return False
-        return profile.current().progress >= len(self.dataset) * (epoch + 1) / loop.batch_size
+        return profile.current().progress >= self._length() * (current_epoch() + 1) / self._elastic.batch_size
 
     def _ended(self):
         loop = self._elastic
         if self._iterable:
             return loop.state.exhausted
-        length = len(self.dataset)
-        if epochs_end_by_progress and loop.autoscales and loop.training and current_epoch() is not None:
+        length = self._length()
+        if self._ends_by_progress():
             return self._ended_by_progress() or length == 0
         left = length - loop.state.cursor
         return left <= 0 or (self.drop_last and left < loop.micro_sizes()[0])
 
+    def _sections(self):
+        """Where parts of a pass end: no batch has samples of two of them."""
+        return (self._length(),)
+
+    def _length(self):
+        """Samples of a pass."""
+        return len(self.sampler if self._sampled else self.dataset)
+
+    def _order(self, number):
+        epoch = current_epoch()
+        if epoch is None:  # a loop of the script's own counts its epochs; each of its passes has an order of its own
+            epoch = Loop._positions[None]
+        if not self._sampled:
+            return Order(self._length(), self.shuffle, self.seed, epoch, number)
+        if self._drawn[0] != (epoch, number):
+            self._drawn = (epoch, number), DrawnOrder(self.sampler, self.seed, epoch, number)
+        return self._drawn[1]
+
     def _stream(self):
-        return _IterableSteps(self) if self._iterable else _MapSteps(self)
+        return IterableSteps(self) if self._iterable else MapSteps(self)
 
 
-class _Step:
-    """One optimizer step of this worker: `step` as planned for the group, `micros` as (own samples, batch)."""
-
-    def __init__(self, step, micros, stand_in):
-        self.step, self.micros, self.stand_in = step, micros, stand_in
-
-
-class _MapSteps:
-    """Steps from the cursor to the end of the pass, of a dataset with indices."""
-
-    is_all = False  # the cursor tells whether the pass is over
-
-    def __init__(self, loader):
-        self._loader = loader
-
-    def __iter__(self):
-        loader, loop = self._loader, self._loader._elastic
-        length = len(loader.dataset)
-        number, base = divmod(loop.state.cursor, length)
-        order = plan.permutation(length, loader.shuffle, loader.seed, current_epoch() or 0, number)
-        total, count = loop.micro_sizes()
-        steps = list(plan.steps(length, base, total, count, loader.drop_last))
-        if not steps:  # the rest is dropped
-            loop.state.cursor += length - base
-            return
-        rank, replicas = env.rank(), env.world_size()
-        shares = [[plan.share(micro, rank, replicas) for micro in step] for step in steps]
-        indices = [[order[i] for i in range(first, first + own)] for step in shares for first, own in step if own]
-        batches = iter(DataLoader(loader.dataset, batch_sampler=indices, **loader._options))
-
-        def stand_in(step):
-            one = DataLoader(loader.dataset, batch_sampler=[[order[step[0].start]]], **_alone(loader._options))
-            return next(iter(one))
-
-        for step, own_shares in zip(steps, shares):
-            micros = ((own, next(batches) if own else None) for _, own in own_shares)
-            yield _Step(step, micros, lambda step=step: stand_in(step))
-
-
-def _alone(options):
-    kept = ("collate_fn", "pin_memory")
-    return {key: value for key, value in options.items() if key in kept}
-
-
-class _StreamShare(IterableDataset):
-    """What one worker keeps of a stream that all of them read: (samples of the group, own, the samples) by micro-step."""
-
-    def __init__(self, dataset, skip, total, rank, replicas, collate):
-        self.dataset, self.skip, self.total = dataset, skip, total
-        self.rank, self.replicas, self.collate = rank, replicas, collate
-
-    def __iter__(self):
-        stream = iter(self.dataset)
-        for _ in range(self.skip):
-            if next(stream, stream) is stream:
-                return
-        while True:
-            samples = [sample for _, sample in zip(range(self.total), stream)]
-            if not samples:
-                return
-            first, own = plan.share(plan.Micro(0, len(samples)), self.rank, self.replicas)
-            kept = samples[first : first + own]
-            yield len(samples), own, self.collate(kept if kept else samples[:1])
-
-
-class _IterableSteps:
-    """Steps from the cursor to the end of the stream."""
-
-    def __init__(self, loader):
-        self._loader = loader
-        self.is_all = True
-
-    def __iter__(self):
-        loader, loop = self._loader, self._loader._elastic
-        total, count = loop.micro_sizes()
-        options = dict(loader._options)
-        collate = options.pop("collate_fn", None) or torch.utils.data.default_collate
-        options["num_workers"] = min(options.get("num_workers", 0), 1)  # two would read the stream twice
-        share = _StreamShare(loader.dataset, loop.state.cursor, total, env.rank(), env.world_size(), collate)
-        batches = iter(DataLoader(share, batch_size=None, **options))
-        start, pending, sizes = loop.state.cursor, [], []
-
-        def step():
-            nonlocal pending, sizes, start
-            micros = [plan.Micro(start + i * sizes[0], size) for i, size in enumerate(sizes)]
-            made = _Step(micros, pending, lambda: None)
-            start += sum(sizes)
-            pending, sizes = [], []
-            return made
-
-        for size, own, batch in batches:
-            if size < total:
-                if pending:
-                    yield step()
-                if not loader.drop_last:
-                    pending, sizes = [(own, batch)], [size]
-                    yield step()
-                return
-            pending.append((own, batch))
-            sizes.append(size)
-            if len(pending) == count:
-                yield step()
-        if pending:
-            yield step()
+def _check_sampler(sampler, shuffle):
+    if isinstance(sampler, DistributedSampler):
+        raise ValueError("a DistributedSampler shares samples out among a fixed number of workers: leave it out, and say "
+                         "shuffle=True or False. AdaptiveDataLoader shares them out itself")
+    if sampler is not None and shuffle:
+        raise ValueError("a sampler says the order: it does not go with shuffle=True")
+    if sampler is not None and not hasattr(sampler, "__len__"):
+        raise ValueError(f"a sampler needs a length, which {type(sampler).__name__} does not have: what has no end is an "
+                         "IterableDataset")

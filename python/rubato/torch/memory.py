@@ -6,6 +6,7 @@ the optimizer. Then the samples of the step come again, in smaller batches. Wher
 group is left and formed again; without an agent that plans it, the error is thrown on, and the next life keeps to the
 lower bound, which lies beside the checkpoints.
 """
+import copy
 import functools
 import warnings
 
@@ -44,8 +45,48 @@ def give_up(loop, error):
     return True
 
 
+def stand_in(module, args, kwargs):
+    """What `module` gives, of the same shape, without gradients: of a step that is dropped. Nobody uses its numbers, so that
+    where even this does not fit, it is that of a part of the samples, the first of which stands for all."""
+    samples = next((one.shape[0] for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor) and one.dim()), 0)
+
+    def some(value, count):
+        return value[:count] if isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == samples else value
+
+    count = samples
+    while True:
+        try:
+            with torch.no_grad():
+                given = module(*[some(one, count) for one in args], **{key: some(one, count) for key, one in kwargs.items()})
+            return given if count == samples else _enlarged(given, count, samples)
+        except RuntimeError as error:
+            if not is_exhausted(error) or count <= 1:
+                raise
+        count //= 2
+
+
+def _enlarged(given, count, samples):
+    """Takes no memory: the first row, seen `samples` times."""
+    if isinstance(given, torch.Tensor):
+        return given[:1].expand(samples, *given.shape[1:]) if given.dim() and given.shape[0] == count else given
+    if isinstance(given, dict):
+        made = copy.copy(given)
+        for key, value in given.items():
+            made[key] = _enlarged(value, count, samples)
+        return made
+    if isinstance(given, tuple) and hasattr(given, "_fields"):
+        return type(given)(*(_enlarged(one, count, samples) for one in given))
+    if isinstance(given, (list, tuple)):
+        return type(given)(_enlarged(one, count, samples) for one in given)
+    return given
+
+
 def guard_backward():
-    """Once for the process; outside loops that choose their batch size it changes nothing."""
+    """Once for the process; outside loops that choose their batch size it changes nothing.
+
+    Between the micro-steps of one step the gradients are put away: what scripts do to them after each batch, as
+    clipping, belongs to the step's end.
+    """
     real = torch.Tensor.backward
     if getattr(real, "guards_memory", False):
         return
@@ -54,15 +95,21 @@ def guard_backward():
     def backward(self, *args, **kwargs):
         loop = current_dataloader()
         if loop is None or not loop.autoscales:
-            return real(self, *args, **kwargs)
+            real(self, *args, **kwargs)
+            return
         if loop.dropped:
-            return None  # forward has given up
+            return  # forward has given up
+        models = list(Loop.models)
+        for model in models:
+            model.before_backward(loop)
         try:
-            return real(self, *args, **kwargs)
+            real(self, *args, **kwargs)
         except RuntimeError as error:
             if not is_exhausted(error) or not give_up(loop, error):
                 raise
-            return None
+            return
+        for model in models:
+            model.after_backward(loop)
 
     backward.guards_memory = True
     torch.Tensor.backward = backward

@@ -2,18 +2,19 @@
 import collections
 import contextlib
 import time
+import warnings
 import weakref
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel, distributed
 
-from rubato import checkpoint, env, goodput, plain
+from rubato import checkpoint, collective, env, goodput, plain
 from rubato import group as groups
-from rubato.torch import memory, profile
+from rubato.torch import memory, profile, schedules
 from rubato.torch.data import Loop, current_dataloader
 from rubato.torch.scaling_rules import AdamScale, AdaScale
-from rubato.torch.statistics import GradientStatistics, starts_pair, steps_per_sample
+from rubato.torch.statistics import GradientStatistics, NoiseScale, starts_pair, steps_per_sample
 
 _SEED_RANGE = 1 << 62
 
@@ -39,14 +40,20 @@ class AdaptiveDataParallel(torch.nn.Module):
         self._scaler = mp_scaler
         self.scaling_rule = scaling_rule or (AdamScale() if _is_adam(optimizer) else AdaScale())
         self.statistics = GradientStatistics(optimizer, preconditioned=isinstance(self.scaling_rule, AdamScale))
+        self.gns = NoiseScale(self)
         self._on_gpu = any(parameter.is_cuda for parameter in model.parameters())
         self.gain = 1.0
         self.lr_factor = 1.0
         self._began = self._gradients_ready = None  # moments of the micro-step under way
         self._timed = collections.deque(maxlen=8)  # micro-steps whose moments a GPU may not have passed yet
+        self._put_away = []  # gradients of the micro-steps before this one, by parameter
+        self._enlarged = []  # (gradient, as it was) of a backward before this one in the same micro-step
+        self._exchanging = False  # this backward reaches this model
+        self._exchanged = False  # the gradients of the step under way are the averages
+        self._warned = False  # of a second step
         self._sample = 0  # how many steps the sample of this one stands for
         self._state = _ModelState(name, self, lr_scheduler)
-        checkpoint.load_state(self._state)
+        checkpoint.load_first(self._state)
         self._ddp_options = ddp_options
         self._ddp = []  # in a list: not a module of this one
         self._shared = False  # this worker's parameters are those of the group
@@ -57,32 +64,46 @@ class AdaptiveDataParallel(torch.nn.Module):
             self._build()
         else:  # with the first step in each group: until then nobody waits for us
             _when_left(groups.current(), self)
-        self._patch_optimizer()
+        zero_grad = self._patch_optimizer()
         if lr_scheduler is not None:
             _skip_dropped_steps(lr_scheduler)
         if mp_scaler is not None:
-            self._patch_scaler()
+            self._patch_scaler(zero_grad)
         self.scaling_rule.initialize(self, optimizer)
+
+    @property
+    def adascale(self):
+        """What `gns` was called in older versions of AdaptDL."""
+        return self.gns
 
     @property
     def progress(self):
         return profile.current().progress
+
+    def zero_grad(self, *args, **kwargs):
+        """The optimizer's: in the middle of an accumulation it keeps what there is."""
+        self.optimizer.zero_grad(*args, **kwargs)
 
     def init_batch_size(self):
         loop = current_dataloader()
         return loop.batch_size if loop else profile.current().init_batch_size
 
     def forward(self, *args, **kwargs):
-        if not (self.training and torch.is_grad_enabled()):
-            return self.module(*args, **kwargs)  # no collective: loops that only evaluate may differ in length
         loop = current_dataloader()
+        if not (torch.is_grad_enabled() and (self.training or self._learns_in(loop))):
+            return self.module(*args, **kwargs)  # no collective: loops that only evaluate may differ in length
         try:
             return self._forward_in_group(loop, args, kwargs)
         except RuntimeError as error:
             if not memory.is_exhausted(error) or not memory.give_up(loop, error):
                 raise
-        with torch.no_grad():  # needs far less; the step is dropped, but the script goes on to its end
-            return self.module(*args, **kwargs)
+        return memory.stand_in(self.module, args, kwargs)  # the step is dropped, but the script goes on to its end
+
+    def _learns_in(self, loop):
+        """In evaluation mode. What is wrongly taken for an evaluation is averaged when the optimizer is called."""
+        if loop is None:
+            return bool(self._ddp) and Loop._trainer() is None
+        return loop.may_learn()
 
     def _forward_in_group(self, loop, args, kwargs):
         if groups.current() is None:
@@ -103,10 +124,20 @@ class AdaptiveDataParallel(torch.nn.Module):
         first = not self._ddp
         if first:
             self._build()
-        self._ddp[0].require_backward_grad_sync = loop is None or loop.is_optim_step()
-        timed = loop is not None and loop.autoscales and loop.regular and not first
+        self._ddp[0].require_backward_grad_sync = loop is None or (loop.is_optim_step() and not self._passes_by(loop))
+        # Other loops' batches are others. A fixed batch is no wish to be sized by goodput: such a job takes the room there is.
+        timed = loop is not None and loop.autoscales and loop.regular and loop.training and not first
         self._began = _Moment(self._on_gpu) if timed else None
+        if not self.training:  # its buffers stay as they are: no collective, if it should be an evaluation
+            self._ddp[0].require_forward_param_sync = False
         return self._ddp[0](*args, **kwargs)
+
+    def _passes_by(self, loop):
+        """A step of a worker alone, in which nothing is measured: its gradients are what they are, without any exchange."""
+        if not loop.regular or loop.weight != 1.0 or self._ddp_options.get("static_graph") or dist.get_world_size() > 1:
+            return False
+        step = self._step_number(loop)
+        return not steps_per_sample(step) and not starts_pair(step)
 
     def _build(self):
         with _without_first_exchange() if self._all_shared() else contextlib.nullcontext():
@@ -151,32 +182,31 @@ class AdaptiveDataParallel(torch.nn.Module):
             return self._average(bucket)
         generation, flat = planned.generation, bucket.buffer()
 
-        def checked(future):
-            try:
-                return future.value()
-            except RuntimeError as error:
-                self._lost = True
-                groups.failed(error, generation)
-                return flat
-
-        try:
-            return self._average(bucket).then(checked)
-        except RuntimeError as error:
+        def lost(error):
             self._lost = True
             groups.failed(error, generation)
+            return flat
+
+        try:
+            return self._average(bucket, lost)
+        except RuntimeError as error:
             done = torch.futures.Future()
-            done.set_result(flat)
+            done.set_result(lost(error))
             return done
 
-    def _average(self, bucket):
+    def _average(self, bucket, lost=None):
+        """`lost` gives the result where the exchange has failed."""
         loop = current_dataloader()
         flat = bucket.buffer()
         if loop is not None and loop.weight != 1.0:
             flat.mul_(loop.weight)
         if bucket.is_last() and self._began:
             self._gradients_ready = _Moment(self._on_gpu)
-        step = profile.current().steps
-        regular = loop is not None and loop.regular
+        if bucket.index() == 0:
+            self._begin_exchange(loop)
+        # What comes after the update is another model's: a discriminator that a generator's loss went through.
+        regular = loop is not None and loop.regular and id(self) not in loop.updated
+        step = self._step_number(loop)
         self._sample = steps_per_sample(step) if regular else 0
         replicas = dist.get_world_size()
         if replicas == 1:
@@ -188,21 +218,70 @@ class AdaptiveDataParallel(torch.nn.Module):
             self.statistics.add_local(bucket)
         flat.div_(replicas)
         averaged = dist.all_reduce(flat, async_op=True).get_future()
-        return averaged.then(self._measure_total(bucket) if self._sample else lambda future: future.value()[0])
+        sampled = bool(self._sample)
+
+        def ended(future):
+            try:
+                result = future.value()[0]
+                if sampled:
+                    self.statistics.add_total(bucket, result)
+                return result
+            except RuntimeError as error:
+                if lost is None:
+                    raise
+                return lost(error)
+
+        return averaged.then(ended)
+
+    def _begin_exchange(self, loop):
+        """The first bucket of a backward. Of several in one step, the last one has the whole gradient."""
+        self._exchanging = self._exchanged = True
+        if loop is not None:
+            loop.note_learning()
+        if loop is not None and id(self) not in loop.updated:
+            self.statistics.begin_pass(again=id(self) in loop.exchanged)
+            loop.exchanged.add(id(self))
+
+    def _exchange_rest(self, loop):
+        """Averages gradients that the hook has not seen: those of a model that was called past this wrapper, or that was
+        taken for one that is only evaluated. Only where the optimizer is about to use them."""
+        done, self._exchanged = self._exchanged, loop is not None and self._exchanged
+        if loop is not None:
+            done = id(self) in loop.exchanged
+        if done or self._lost or not dist.is_initialized() or dist.get_world_size() == 1:
+            return
+        try:
+            self._average_all(1.0 if loop is None else loop.weight)
+        except RuntimeError as error:
+            if not groups.failed(error):
+                raise
+            self._lost = True
+        if loop is not None:
+            loop.note_learning()
+            loop.exchanged.add(id(self))
+
+    def _average_all(self, weight):
+        parameters = [one for one in self.module.parameters() if one.requires_grad]
+        if not parameters:
+            return
+        used = torch.tensor([one.grad is not None for one in parameters], dtype=torch.int32)
+        dist.all_reduce(used, op=dist.ReduceOp.MAX, group=collective.control_group())
+        for parameter in [one for one, by_some in zip(parameters, used.tolist()) if by_some]:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            gradient = parameter.grad.mul_(weight / dist.get_world_size()) if weight else parameter.grad.zero_()
+            dist.all_reduce(gradient)
+
+    @staticmethod
+    def _step_number(loop):
+        """Of the step under way; another model's update may have counted it already."""
+        return profile.current().steps - (1 if loop is not None and loop.counted else 0)
 
     def _measure_alone(self, bucket, keep):
         if self._sample:
             self.statistics.add_alone(bucket)
         if keep:
             self.statistics.keep(bucket, bucket.buffer().clone())
-
-    def _measure_total(self, bucket):
-        def measure(future):
-            result = future.value()[0]
-            self.statistics.add_total(bucket, result)
-            return result
-
-        return measure
 
     # Around the optimizer's step ---------------------------------------------------------------------------------------
 
@@ -211,13 +290,21 @@ class AdaptiveDataParallel(torch.nn.Module):
 
         def adaptive_step(*args, **kwargs):
             loop = current_dataloader()
+            if (loop is None or loop.is_optim_step()) and not args and "closure" not in kwargs:
+                self._exchange_rest(loop)
             if self._lost:
                 self._drop(loop)
                 return None
+            if loop is not None:
+                self._warn_of_second(loop)
+            result = None
             if loop is not None and not loop.is_optim_step():
                 self._measure_times(loop)
-                return None
-            return self._update(loop, lambda: step(*args, **kwargs), zero_grad)
+            else:
+                result = self._update(loop, lambda: step(*args, **kwargs), zero_grad)
+            if loop is not None:  # not before: a closure's backward is not late
+                loop.updated.add(id(self))
+            return result
 
         def adaptive_zero_grad(*args, **kwargs):
             loop = current_dataloader()
@@ -227,13 +314,16 @@ class AdaptiveDataParallel(torch.nn.Module):
         # Or a scheduler warns that somebody has replaced what it counts; what it counts is still called.
         adaptive_step._with_counter = adaptive_step._wrapped_by_lr_sched = True
         optimizer.step, optimizer.zero_grad = adaptive_step, adaptive_zero_grad
+        return zero_grad
 
-    def _patch_scaler(self):
+    def _patch_scaler(self, zero_grad):
         """A scaler must not look at gradients that are only half accumulated."""
 
         def at_updates_only(call):
             def wrapped(*args, **kwargs):
                 loop = current_dataloader()
+                if args[:1] == (self.optimizer,) and (loop is None or loop.is_optim_step()):
+                    self._exchange_rest(loop)
                 if self._lost:
                     self._drop(loop)
                     return None
@@ -245,6 +335,20 @@ class AdaptiveDataParallel(torch.nn.Module):
 
         for name in ("step", "unscale_", "update"):
             setattr(self._scaler, name, at_updates_only(getattr(self._scaler, name)))
+        step = self._scaler.step
+
+        def step_and_forget(optimizer, *args, **kwargs):
+            result = step(optimizer, *args, **kwargs)
+            loop = current_dataloader()
+            if optimizer is not self.optimizer:  # of another model, with the same scaler
+                return result
+            if loop is not None:
+                loop.updated.add(id(self))
+            if loop is not None and loop.is_optim_step() and loop.accumulation_steps > 0:
+                zero_grad()  # also after an overflow: the optimizer was not called, and would be given these again
+            return result
+
+        self._scaler.step = step_and_forget
 
     def _drop(self, loop):
         """The step under way counts nowhere."""
@@ -254,8 +358,55 @@ class AdaptiveDataParallel(torch.nn.Module):
 
     def forget_gradients(self):
         """Between two steps: with accumulation the script's zero_grad() does nothing, and old ones would be added to."""
+        self._put_away = []
         for parameter in self.module.parameters():
             parameter.grad = None
+
+    def put_away_gradients(self):
+        """After a micro-step that only accumulates: the script must not clip, or look at, half a gradient."""
+        self._put_away = [(one, one.grad) for one in self.module.parameters() if one.grad is not None]
+        for parameter, _ in self._put_away:
+            parameter.grad = None
+
+    def bring_back_gradients(self):
+        for parameter, gradient in self._put_away:
+            parameter.grad = gradient
+        self._put_away = []
+
+    def before_backward(self, loop):
+        """A loop that may accumulate: gradients of earlier micro-steps are there again, to be added to."""
+        self._exchanging = False
+        if self._comes_late(loop):
+            return
+        self.bring_back_gradients()
+        if loop.micro_count > 1 and id(self) in loop.exchanged:
+            # A second backward of this micro-step: the step's weight is applied to the sum of both, and was to the first.
+            gradients = [one.grad for one in self.module.parameters() if one.grad is not None]
+            self._enlarged = [(gradient, gradient.clone()) for gradient in gradients]
+            for gradient in gradients:
+                gradient.mul_(loop.micro_count)
+
+    def after_backward(self, loop):
+        if self._enlarged and not self._exchanging:  # it was another model's
+            for gradient, before in self._enlarged:
+                gradient.copy_(before)
+        self._enlarged = []
+        if self._comes_late(loop):
+            for parameter in self.module.parameters():
+                parameter.grad = None
+        elif loop.is_accum_step():
+            self.put_away_gradients()
+
+    def _comes_late(self, loop):
+        """After its optimizer was called: the script's zero_grad() would clear it, which does nothing in between."""
+        return loop.accumulation_steps > 0 and id(self) in loop.updated
+
+    def _warn_of_second(self, loop):
+        if self._comes_late(loop) and not self._warned:
+            self._warned = True
+            warnings.warn("optimizer.step() was called more than once for the same batch while gradients are accumulated: "
+                          "only the first call counts, and later gradients of that batch are dropped. Give "
+                          "autoscale_batch_size no gradient_accumulation for such a loop")
 
     def _update(self, loop, step, zero_grad):
         scale = 1.0
@@ -263,12 +414,11 @@ class AdaptiveDataParallel(torch.nn.Module):
             loop.train()
             self._measure_times(loop)
             scale = loop.current_batch_size / loop.batch_size
-            if self._sample:
-                self._exchange_statistics(scale)
+            self._exchange_statistics(scale)
         groups = self.optimizer.param_groups
         averages = self.statistics.averages
         self.gain = averages.gain(scale) if averages.known() else 1.0
-        factors = self.scaling_rule.factors(scale, len(groups)) if scale != 1.0 and averages.known() else [1.0] * len(groups)
+        factors = [1.0] * len(groups) if loop is None else self.scaling_rule.factors(scale, len(groups))
         self.lr_factor = sum(factors) / len(factors)
         rates = [group["lr"] for group in groups]
         for group, factor in zip(groups, factors):
@@ -279,27 +429,38 @@ class AdaptiveDataParallel(torch.nn.Module):
             for group, rate in zip(groups, rates):
                 group["lr"] = rate
         if loop is not None:
-            self._count_step(loop, zero_grad)
+            self._exchange_statistics(scale)  # of a closure's backward, which is in the step
+            self._count_step(loop, scale, zero_grad)
         return result
 
     def _exchange_statistics(self, scale):
+        sample, self._sample = self._sample, 0
+        if not sample:
+            return
         try:
-            self.statistics.step_ended(dist.get_world_size(), scale, self._loss_scale(), self._sample)
+            self.statistics.step_ended(dist.get_world_size(), scale, self._loss_scale(), sample)
         except RuntimeError as error:  # the gradients themselves are complete: the step counts
             if not groups.failed(error):
                 raise
 
-    def _count_step(self, loop, zero_grad):
+    def _count_step(self, loop, scale, zero_grad):
         if loop.accumulation_steps > 0:
             zero_grad()
         job = profile.current()
-        job.step_done(self.gain)
+        job.updates += 1
+        if loop.counted:  # by another model of the same loop
+            return
+        loop.counted = True
+        models = list(Loop.models)
+        if len(models) > 1:
+            models.sort(key=lambda model: model._state.name)  # alike on all workers
+        known = [model.statistics.averages.noise() for model in models if model.statistics.averages.known()]
+        if known:
+            job.grad_params = goodput.GradParams(sum(one[0] for one in known), sum(one[1] for one in known))
+        job.step_done(goodput.gain(job.grad_params, scale) if known else 1.0)
         loop.count_samples()
         if groups.current() is not None:
             groups.current().count_step()
-        averages = self.statistics.averages
-        if averages.known():
-            job.grad_params = goodput.GradParams(sum(averages.sqr()), sum(averages.var()))
         job.report()
 
     def _loss_scale(self):
@@ -308,14 +469,16 @@ class AdaptiveDataParallel(torch.nn.Module):
     def _measure_times(self, loop):
         """Of a micro-step that ends now. Never waits for a GPU: what it has not done yet is read at a later step."""
         if self._began is not None:
-            exchanged = self._gradients_ready if loop.is_optim_step() and dist.get_world_size() > 1 else None
-            self._timed.append((loop, loop.current_local_bsz, self._began, exchanged, _Moment(self._on_gpu)))
+            alone, updates = dist.get_world_size() == 1, loop.is_optim_step()
+            exchanged = self._gradients_ready if updates and not alone else None
+            is_step = updates and (exchanged is not None or alone or loop.accumulation_steps == 0)
+            self._timed.append((is_step, loop.current_local_bsz, self._began, exchanged, _Moment(self._on_gpu)))
         self._began = self._gradients_ready = None
         while self._timed and self._timed[0][-1].passed():
-            loop, atomic, began, exchanged, ended = self._timed.popleft()
+            is_step, atomic, began, exchanged, ended = self._timed.popleft()
             whole = ended.since(began)
             own = exchanged.since(began) if exchanged else whole
-            profile.current().add_times(atomic, own, whole if loop.accumulation_steps == 0 or exchanged else None)
+            profile.current().add_times(atomic, own, whole if is_step else None)
 
     def metrics(self):
         loop, averages = current_dataloader(), self.statistics.averages
@@ -326,6 +489,8 @@ class AdaptiveDataParallel(torch.nn.Module):
                                            "accumulation_steps": loop.accumulation_steps}
 
     def to_tensorboard(self, writer, global_step, tag_prefix=""):
+        if env.rank() != 0:
+            return
         prefix = tag_prefix + "/" if tag_prefix and not tag_prefix.endswith("/") else tag_prefix
         averages = self.statistics.averages
         writer.add_scalar(prefix + "Gradient_Norm_Sqr", sum(averages.sqr()), global_step)
@@ -401,23 +566,33 @@ class _ModelState(checkpoint.State):
         super().__init__(name)
         self._parallel, self._lr_scheduler = [parallel], lr_scheduler
 
+    @property
+    def model(self):
+        """By AdaptDL's name: its example of a recommender saves `network._state.model`."""
+        return self._parallel[0].module
+
     def _parts(self):
         parallel = self._parallel[0]
-        parts = {"model": parallel.module, "optimizer": parallel.optimizer, "lr_scheduler": self._lr_scheduler,
-                 "mp_scaler": parallel._scaler, "statistics": parallel.statistics.averages}
+        parts = {"model": parallel.module, "optimizer": parallel.optimizer, "mp_scaler": parallel._scaler,
+                 "statistics": parallel.statistics.averages}
         return {key: part for key, part in parts.items() if part is not None}
 
     def snapshot(self):
         saved = {key: part.state_dict() for key, part in self._parts().items()}
+        if self._lr_scheduler is not None:
+            saved["lr_scheduler"] = schedules.state_of(self._lr_scheduler)
         saved["seed"] = torch.initial_seed() % _SEED_RANGE
         saved["steps"] = profile.current().steps
         return saved
+
+    def freeze(self, buffers):
+        return checkpoint.frozen(self.snapshot(), buffers)
 
     def save(self, fileobj):
         plain.dump(self.snapshot(), fileobj)
 
     def load(self, fileobj):
-        self._take(plain.load(fileobj))
+        self._take(plain.load(fileobj, of_old_version=True))
 
     def restore(self, value):
         self._take(value)
@@ -427,5 +602,7 @@ class _ModelState(checkpoint.State):
         for key, part in self._parts().items():
             if key in saved:
                 part.load_state_dict(saved[key])
+        if self._lr_scheduler is not None and "lr_scheduler" in saved:
+            schedules.load(self._lr_scheduler, saved["lr_scheduler"])
         # The same sequence of lives gives the same numbers; two workers never the same ones.
         torch.manual_seed((saved["seed"] + saved["steps"] * 1_000_003 + env.rank() * 7_919) % _SEED_RANGE)

@@ -7,9 +7,22 @@ class ScalingRuleBase:
 
     def __init__(self):
         self.adp = None
+        self._optimizer = None
 
     def initialize(self, adp, optimizer, patch_optimizer=False):
-        self.adp = adp
+        self.adp, self._optimizer = adp, optimizer
+
+    def step(self, *args, **kwargs):
+        """The optimizer's, which AdaptiveDataParallel has made to follow this rule."""
+        return self._elastic_optimizer().step(*args, **kwargs)
+
+    def zero_grad(self, *args, **kwargs):
+        return self._elastic_optimizer().zero_grad(*args, **kwargs)
+
+    def _elastic_optimizer(self):
+        if self.adp is None:
+            raise ValueError("this scaling rule belongs to no AdaptiveDataParallel yet: give it as scaling_rule=")
+        return self._optimizer
 
     def scale_lr(self, scale):
         raise NotImplementedError
@@ -23,7 +36,8 @@ class AdaScale(ScalingRuleBase):
     """The gain itself: for SGD. As much progress a step as the noise of the gradients lets a larger batch make."""
 
     def scale_lr(self, scale):
-        return self.adp.statistics.averages.gains(scale)
+        averages = self.adp.statistics.averages
+        return averages.gains(scale) if averages.known() else [1.0] * averages.groups
 
 
 class AdamScale(AdaScale):
@@ -33,8 +47,8 @@ class AdamScale(AdaScale):
         super().__init__()
         self._power = power
 
-    def scale_lr(self, scale):
-        return [gain**self._power for gain in super(AdamScale, self).scale_lr(scale)]
+    def scale_lr(self, scale, power=None):
+        return [gain ** (self._power if power is None else power) for gain in super().scale_lr(scale)]
 
 
 class LinearScale(ScalingRuleBase):

@@ -3,116 +3,19 @@
 
 #include <array>
 
+#include "aws/ec2.h"
 #include "aws/run_instances_shape.h"
+#include "aws/s3.h"
 #include "clouds/aws/ec2_config.h"
-#include "core/text.h"
-#include "model/yaml_value.h"
+#include "clouds/common/address_range.h"
+#include "clouds/common/shape_check.h"
 
 namespace rubato::clouds {
 namespace {
 
-using aws::ShapeKind;
-using aws::ShapeMember;
-
 // Decided by us for each machine.
 constexpr std::array<std::string_view, 4> kOurs = {"ClientToken", "DryRun", "MaxCount", "MinCount"};
-constexpr std::string_view kSubnets = "SubnetIds";  // Ray's: one of them is taken
-
-void check_value(const Yaml& value, ShapeKind kind, Findings& findings);
-void check_structure(const Yaml& node, std::string_view structure, Findings& findings);
-
-void check_member(const Yaml& value, const ShapeMember& member, Findings& findings) {
-  const auto check_one = [&](const Yaml& one) {
-    if (member.kind == ShapeKind::kStructure) {
-      check_structure(one, member.structure, findings);
-    } else {
-      check_value(one, member.kind, findings);
-    }
-  };
-  if (!member.is_list) return check_one(value);
-  if (!value.is_sequence()) {
-    findings.error(value, fmt::format("{} must be a list", member.name), "write each item with a dash: - ...");
-    return;
-  }
-  for (const Yaml& one : value.items()) check_one(one);
-}
-
-void check_value(const Yaml& value, ShapeKind kind, Findings& findings) {
-  if (findings.blames(value)) return;
-  if (!value.is_scalar()) {
-    findings.error(value, fmt::format("expected one value, not {}", to_string(value.kind())));
-    return;
-  }
-  const auto read = value_of(value);
-  switch (kind) {
-    case ShapeKind::kText:
-      if (!read.is_string() && !read.is_number()) findings.error(value, "expected a text", "put it in quotes");
-      return;
-    case ShapeKind::kInteger:
-      if (!read.is_number_integer()) findings.error(value, "expected a whole number");
-      return;
-    case ShapeKind::kNumber:
-      if (!read.is_number()) findings.error(value, "expected a number");
-      return;
-    case ShapeKind::kBoolean:
-      if (!read.is_boolean()) findings.error(value, "expected true or false");
-      return;
-    case ShapeKind::kStructure:
-      return;
-  }
-}
-
-const ShapeMember* member_of(std::string_view structure, std::string_view name) {
-  for (const ShapeMember& member : aws::run_instances_shape()) {
-    if (member.owner == structure && member.name == name) return &member;
-  }
-  return nullptr;
-}
-
-void report_unknown(const Yaml::Entry& entry, std::string_view structure, Findings& findings) {
-  std::vector<std::string_view> known;
-  for (const ShapeMember& member : aws::run_instances_shape()) {
-    if (member.owner == structure) known.push_back(member.name);
-  }
-  if (structure.empty()) known.push_back(kSubnets);
-  const std::string key = entry.key.as_string();
-  const auto near = nearest(key, known);
-  findings.error(entry.key, fmt::format("EC2's RunInstances does not know \"{}\"", key),
-                 near ? fmt::format("did you mean {}?", *near) : "its keys: " + join(known, ", "));
-}
-
-void check_structure(const Yaml& node, std::string_view structure, Findings& findings) {
-  if (!node.is_mapping()) {
-    findings.error(node, "expected a mapping");
-    return;
-  }
-  for (const Yaml::Entry& entry : node.entries()) {
-    if (entry.value.is_null()) continue;
-    const std::string key = entry.key.as_string();
-    const bool top = structure.empty();
-    if (top && key == kSubnets) {
-      attempt(findings, [&] { entry.value.as_strings(); });
-    } else if (top && std::ranges::find(kOurs, key) != kOurs.end()) {
-      findings.error(entry.key, fmt::format("{} is decided by Rubato for each machine", key), "leave it out");
-    } else if (const ShapeMember* member = member_of(structure, key)) {
-      check_member(entry.value, *member, findings);
-    } else {
-      report_unknown(entry, structure, findings);
-    }
-  }
-}
-
-void check_ranges(const Yaml& node, Findings& findings) {
-  const std::vector<Yaml> items = node.is_sequence() ? node.items() : std::vector<Yaml>{node};
-  for (const Yaml& one : items) {
-    if (findings.blames(one)) continue;
-    if (one.is_scalar() && normal_cidr(one.as_string())) continue;
-    findings.error(one,
-                   one.is_scalar() ? fmt::format("'{}' is no range of addresses", one.as_string())
-                                   : "expected a range of addresses",
-                   "write 203.0.113.7 or 203.0.113.0/24");
-  }
-}
+constexpr std::array<std::string_view, 1> kSubnets = {"SubnetIds"};  // Ray's: one of them is taken
 
 // In EC2's words: AuthorizeSecurityGroupIngress.
 void check_permission(const Yaml& node) {
@@ -139,14 +42,87 @@ void check_permission(const Yaml& node) {
   fields.finish();
 }
 
+void check_buckets(const Yaml& node, Findings& findings) {
+  const std::vector<Yaml> items = node.is_sequence() ? node.items() : std::vector<Yaml>{node};
+  for (const Yaml& one : items) {
+    if (findings.blames(one) || (one.is_scalar() && aws::is_bucket_name(one.as_string()))) continue;
+    findings.error(one,
+                   one.is_scalar() ? fmt::format("'{}' cannot be the name of a bucket", one.as_string())
+                                   : "expected the name of a bucket",
+                   aws::kBucketRule);
+  }
+}
+
+// In a shell's double quotes it must mean itself.
+bool is_mount_path(std::string_view path) {
+  if (path.starts_with("~/")) path.remove_prefix(1);
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-";
+  return path.size() > 1 && path.front() == '/' && path.back() != '/' &&
+         path.find_first_not_of(kPlain) == std::string_view::npos && path.find("..") == std::string_view::npos;
+}
+
+bool is_file_system_id(std::string_view id) {
+  return id.size() > 3 && id.starts_with("fs-") &&
+         id.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string_view::npos;
+}
+
+void check_file_system(const Yaml& node) {
+  if (node.is_scalar()) {
+    const std::string text = node.as_string();
+    if (text.empty()) node.fail("the name of a file system is empty", "write fs-..., or a name");
+    if (text.starts_with("fs-") && !is_file_system_id(text)) {
+      node.fail("this is no id of a file system", "write fs-0123456789abcdef0, or {name: NAME}");
+    }
+    return;
+  }
+  StrictMapping fields(node, "the file system");
+  const auto id = fields.find("id"), name = fields.find("name");
+  const auto mount = fields.find("mount"), remove = fields.find("remove");
+  fields.finish();  // first: a key that is not known may be why another is missing
+  if (id && name) name->fail("a file system has an id or a name here, not both", "leave one of them out");
+  if (!id && !name) node.fail("this names no file system", "add id: fs-..., or name: NAME");
+  if (id && !is_file_system_id(id->as_string())) id->fail("this is no id of a file system", "write fs-..., or name:");
+  if (name && name->as_string().empty()) name->fail("the name is empty", "write a name");
+  if (mount && !is_mount_path(mount->as_string())) {
+    mount->fail(fmt::format("'{}' cannot be mounted at", mount->as_string()), "write /mnt/NAME or ~/NAME");
+  }
+  if (remove) (void)remove->as_bool();
+}
+
+void check_user_data(const Yaml& node, Findings& findings) {
+  if (!node.is_scalar() || findings.blames(node)) return;
+  const std::string text = node.as_string();
+  if (text.size() > aws::kUserDataMax) {
+    findings.error(node, fmt::format("UserData has {} bytes, and EC2 takes {}", text.size(), aws::kUserDataMax),
+                   "put what is long into setup_commands, or fetch it from a bucket");
+  } else if (!text.empty() && !text.starts_with("#!") && !text.starts_with("#cloud-config")) {
+    findings.warning(node, "UserData is neither a shell script nor a #cloud-config: workers cannot have it",
+                     "begin with #!/bin/sh or #cloud-config: the head's key is put beside it");
+  }
+}
+
 }  // namespace
 
 void check_node_config(const Yaml& config, Findings& findings) {
-  if (config.is_mapping()) check_structure(config, "", findings);
+  ShapeRules rules;
+  rules.shape = aws::run_instances_shape();
+  rules.request = "EC2's RunInstances";
+  rules.ours = kOurs;
+  rules.texts = kSubnets;
+  check_shape(config, rules, findings);
+  const auto data = config.is_mapping() ? config.find("UserData") : std::nullopt;
+  if (data) check_user_data(*data, findings);
 }
 
 void check_ec2_provider(const Yaml& provider, Findings& findings) {
   if (const auto from = provider.find("ssh_from"); from && !from->is_null()) check_ranges(*from, findings);
+  if (const auto all = provider.find("s3_buckets"); all && !all->is_null()) check_buckets(*all, findings);
+  if (const auto all = provider.find("efs"); all && !all->is_null()) {
+    attempt(findings, [&] {
+      const std::vector<Yaml> items = all->is_sequence() ? all->items() : std::vector<Yaml>{*all};
+      for (const Yaml& one : items) check_file_system(one);
+    });
+  }
   const auto group = provider.find("security_group");
   const auto rules = group && group->is_mapping() ? group->find("IpPermissions") : std::nullopt;
   if (rules) {

@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "clouds/common/address_range.h"
 #include "core/text.h"
 #include "model/cluster_file.h"
 
@@ -34,6 +33,10 @@ std::string text_of(const json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+bool text_starts(const json& value, const char* prefix) {
+  return value.is_string() && value.get<std::string>().starts_with(prefix);
+}
+
 // One of provider.security_group.IpPermissions; checked before.
 aws::Rule rule_of(const json& permission) {
   aws::Rule rule;
@@ -54,36 +57,22 @@ aws::Rule rule_of(const json& permission) {
   return rule;
 }
 
-bool is_number(std::string_view text, int most) {
-  int value = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return !text.empty() && text.size() <= 3 && error == std::errc() && end == text.data() + text.size() && value >= 0 &&
-         value <= most;
-}
+constexpr std::string_view kUsualMount = "/mnt/efs";  // and its number: petctl's is /mnt/efs1
 
-bool is_v4(std::string_view text) {
-  const auto parts = split(text, '.');
-  return parts.size() == 4 && std::ranges::all_of(parts, [](std::string_view part) { return is_number(part, 255); });
-}
-
-// The form alone: EC2 says the rest.
-bool is_v6(std::string_view text) {
-  const auto digit = [](char c) { return c == ':' || ('0' <= c && c <= '9') || ('a' <= c && c <= 'f'); };
-  const std::string lower = to_lower(text);
-  return std::ranges::count(lower, ':') >= 2 && lower.size() <= 39 && std::ranges::all_of(lower, digit);
+// provider.efs: one or a list, each an id, a name or a section; checked before.
+json file_systems_of(const json& options) {
+  const auto found = options.find("efs");
+  if (found == options.end() || found->is_null()) return json::array();
+  json out = json::array();
+  for (const json& one : found->is_array() ? *found : json::array({*found})) {
+    json made = one.is_object() ? one : json{{text_starts(one, "fs-") ? "id" : "name", one}};
+    if (text_of(made, "mount").empty()) made["mount"] = fmt::format("{}{}", kUsualMount, out.size() + 1);
+    out.push_back(std::move(made));
+  }
+  return out;
 }
 
 }  // namespace
-
-std::optional<std::string> normal_cidr(std::string_view text) {
-  const auto parts = split_once(text, '/');
-  const std::string_view address = parts ? parts->first : text;
-  const bool v6 = is_v6(address);
-  if (!v6 && !is_v4(address)) return std::nullopt;
-  if (!parts) return fmt::format("{}/{}", address, v6 ? 128 : 32);
-  if (!is_number(parts->second, v6 ? 128 : 32)) return std::nullopt;
-  return std::string(text);
-}
 
 json compile_ec2_config(const ClusterFile& file) {
   const json options = file.provider.options;
@@ -100,6 +89,11 @@ json compile_ec2_config(const ClusterFile& file) {
   std::vector<std::string> from;
   if (options.contains("ssh_from")) from = texts_of(options["ssh_from"]);
   out["ssh_from"] = from;
+  if (options.contains("s3_buckets")) out["s3_buckets"] = texts_of(options["s3_buckets"]);
+  if (const json all = file_systems_of(options); !all.empty()) {
+    out["file_systems"] = all;
+    out["file_systems_where"] = file.place("provider.efs");
+  }
   return out;
 }
 
@@ -116,6 +110,11 @@ Ec2Config ec2_config_from_json(const json& told) {
   out.cache_stopped = told.value("cache_stopped_nodes", true);
   for (const std::string& one : texts_of(told.value("ssh_from", json::array()))) {
     if (auto cidr = normal_cidr(one)) out.ssh_from.push_back(std::move(*cidr));
+  }
+  out.buckets = texts_of(told.value("s3_buckets", json::array()));
+  for (const json& one : told.value("file_systems", json::array())) {
+    out.file_systems.push_back({text_of(one, "id"), text_of(one, "name"), text_of(one, "mount"),
+                                one.value("remove", false), text_of(told, "file_systems_where")});
   }
   const json group = section_of(told, "security_group");
   out.group_name = text_of(group, "GroupName");

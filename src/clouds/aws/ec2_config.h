@@ -2,9 +2,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "aws/ec2_network.h"
@@ -26,6 +24,14 @@ struct Ec2Config {
   std::vector<std::string> ssh_from;  // CIDRs; empty: the caller's own address
   std::string group_name;             // of provider.security_group; empty: rubato-CLUSTER
   std::vector<aws::Rule> rules;       // added to ours
+  std::vector<std::string> buckets;   // that nodes read and write
+  struct WantedFileSystem {
+    std::string id, name;  // one of them
+    std::string mount;     // "/mnt/efs1", "~/efs"
+    bool remove = false;   // by `down`, if `up` made it
+    std::string where;     // file:line:column
+  };
+  std::vector<WantedFileSystem> file_systems;
   std::string key_name;               // of provider.key_pair
   std::string key_where;              // file:line:column of it
   std::string provider_where;         // file:line:column of `provider`
@@ -34,9 +40,6 @@ struct Ec2Config {
 // As ProviderKind::compile gives it, and back. The file has no errors.
 nlohmann::json compile_ec2_config(const ClusterFile& file);
 Ec2Config ec2_config_from_json(const nlohmann::json& told);
-
-// "203.0.113.7" is "203.0.113.7/32". nullopt: neither an address nor a range of them.
-std::optional<std::string> normal_cidr(std::string_view text);
 
 // What `provider` says beside the keys that all clouds have: ranges and rules, each problem at its place.
 void check_ec2_provider(const Yaml& provider, Findings& findings);

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "clouds/common/address_range.h"
 #include "model/cluster_file.h"
 #include "model/cluster_spec.h"
 
@@ -55,6 +56,29 @@ TEST(Ec2Config, IsCompiledFromTheFile) {
   EXPECT_EQ(config.key_name, "k");
 }
 
+TEST(Ec2Config, FileSystemsAreAnIdANameOrSections) {
+  const auto all = [](const std::string& text) {
+    const ClusterFile file = read("efs: " + text);
+    EXPECT_EQ(first_error(file), "") << text;
+    return ec2_config_from_json(compile_ec2_config(file)).file_systems;
+  };
+  EXPECT_TRUE(all("null").empty());
+  EXPECT_EQ(all("fs-1")[0].id, "fs-1");
+  EXPECT_EQ(all("shared")[0].name, "shared");
+  const auto two = all("[{name: a, mount: ~/efs, remove: true}, fs-2]");
+  ASSERT_EQ(two.size(), 2u);
+  EXPECT_EQ(two[0].mount, "~/efs");
+  EXPECT_TRUE(two[0].remove);
+  EXPECT_EQ(two[1].mount, "/mnt/efs2");
+  EXPECT_NE(first_error(read("efs: {nmae: a}")).find("nmae"), std::string::npos);
+  for (const char* bad :
+       {"{}", "{id: x}", "'fs-1;x'", "{id: 'fs-1;x'}", "{id: fs-1, name: b}", "{name: a, mount: efs}",
+        "{name: a, mount: '/a b'}", "{name: a, mount: '/a$(b)'}", "{name: a, mountpoint: /b}",
+        "{name: a, remove: perhaps}"}) {
+    EXPECT_NE(first_error(read(std::string("efs: ") + bad)), "") << bad;
+  }
+}
+
 struct Bad {
   const char* provider;
   const char* config;
@@ -82,6 +106,19 @@ TEST(Ec2Config, WhatIsWrongIsToldAtItsPlace) {
   }
 }
 
+TEST(Ec2Config, UserDataThatWorkersCannotHaveIsTold) {
+  const auto told = [](const std::string& data) {
+    const ClusterFile file = read("region: r", "{InstanceType: m5.large, UserData: '" + data + "'}");
+    for (const Finding& one : file.findings) {
+      if (one.message.starts_with("UserData")) return std::string(to_string(one.severity)) + ": " + one.message;
+    }
+    return std::string();
+  };
+  EXPECT_EQ(told("#!/bin/sh ls"), "");
+  EXPECT_EQ(told("#!" + std::string(16384, 'x')), "error: UserData has 16386 bytes, and EC2 takes 16384");
+  EXPECT_EQ(told("Content-Type: x").find("warning: UserData is neither a shell script"), 0u);
+}
+
 TEST(Ec2Config, CloudwatchIsAcceptedWithANote) {
   const ClusterFile file = read("cloudwatch: {alarm: {config: x}}");
   EXPECT_EQ(first_error(file), "");
@@ -101,6 +138,19 @@ TEST(Ec2Types, FillInResourcesAndPrices) {
   EXPECT_NEAR(type.offerings[0].price_per_hour, 3.912 * 0.35, 1e-9);
   EXPECT_TRUE(cluster_spec_of(read("region: r", "{InstanceType: x9.huge}")).types.at("a").resources.empty())
       << "known when one has joined";
+  EXPECT_EQ(cluster_spec_of(read("region: r", "{InstanceType: g6e.xlarge}")).types.at("a").resources.of("GPU"), 1'000);
+}
+
+TEST(Ec2Types, OneThatIsNotKnownIsTold) {
+  const auto told = [](const std::string& type) {
+    for (const Finding& one : read("region: r", type).findings) {
+      if (one.message.find("is not known here") != std::string::npos) return one.where;
+    }
+    return std::string();
+  };
+  EXPECT_EQ(told("{InstanceType: x9.huge}"), "c.yaml:5:33");
+  EXPECT_EQ(told("{InstanceType: x9.huge}\n    resources: {CPU: 4}"), "");
+  EXPECT_EQ(told("{InstanceType: m5.large}"), "");
 }
 
 }  // namespace

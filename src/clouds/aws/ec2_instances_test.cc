@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "aws/ec2_network.h"
 #include "aws/fake_aws_testing.h"
 #include "clouds/aws/surroundings.h"
 
@@ -23,15 +24,19 @@ class Ec2InstancesTest : public aws::FakeAwsFixture {
 
   // As a head that has just started.
   void fresh(bool on_head = true) {
-    Ec2InstancesSettings of;
-    of.env = settings.env;
-    of.around = around;
+    Ec2Settings of_cloud;
+    of_cloud.env = settings.env;
+    of_cloud.around = around;
+    of_cloud.new_profile = new_profile;
+    of_cloud.profile_pause = 10ms;
+    CloudInstancesSettings of;
     of.head_key = "ssh-ed25519 AAAA rubato-lab";
     if (on_head) of.own = Machine();
     of.poll_min = of.poll_max = 50ms;
     of.known_timeout = 5s;
-    instances = std::make_unique<Ec2Instances>(world, std::move(of), Log());
-    const json told = {{"cluster", "lab"}, {"region", "eu-west-1"}, {"cache_stopped_nodes", cache}};
+    auto cloud = std::make_unique<Ec2Machines>(world, std::move(of_cloud));
+    instances = std::make_unique<CloudInstances>(world, std::move(cloud), std::move(of), Log());
+    const json told = {{"cluster", cluster}, {"region", "eu-west-1"}, {"cache_stopped_nodes", cache}};
     instances->configure(told.dump());
   }
 
@@ -56,7 +61,7 @@ class Ec2InstancesTest : public aws::FakeAwsFixture {
     co_return 0;
   }
   void remove(const std::string& node) { runtime.run(remove_in(*instances, NodeId{node})); }
-  static Task<int> remove_in(Ec2Instances& all, NodeId node) {
+  static Task<int> remove_in(CloudInstances& all, NodeId node) {
     provider::NodeRemoval removal(std::move(node));
     co_await all.remove(std::move(removal), true);
     co_return 0;
@@ -83,8 +88,9 @@ class Ec2InstancesTest : public aws::FakeAwsFixture {
     out.images = {{"worker", "ami-0000000000000002"}};
     return out;
   }();
-  bool cache = true;
-  std::unique_ptr<Ec2Instances> instances;
+  bool cache = true, new_profile = false;
+  std::string cluster = "lab";
+  std::unique_ptr<CloudInstances> instances;
 };
 
 using Names = std::vector<std::string>;
@@ -144,6 +150,62 @@ TEST_F(Ec2InstancesTest, WhatOnePlaceHasNotIsAskedForInTheNext) {
   EXPECT_EQ(code_of([&] { get(instances->create(elsewhere)); }), ErrorCode::kNoCapacity) << "it has no subnet there";
 }
 
+TEST_F(Ec2InstancesTest, APlaceIsAskedUntilItGivesNone) {
+  set({{"habits", {"one at a time"}}, {"stock", {{"m5.large/eu-west-1a", 2}}}});
+  const std::vector<NodeOrder> orders = {order("worker-1"), order("worker-2"), order("worker-3")};
+  EXPECT_TRUE(get(instances->launch(orders)).empty());
+  EXPECT_EQ(listed(), (Names{"worker-1", "worker-2", "worker-3"}));
+  std::map<std::string, int> zones;
+  for (const json& one : control("GET", "/_fake/requests")) {
+    if (one["operation"] == "RunInstances") ++zones[one["parameters"]["SubnetId"]];
+  }
+  EXPECT_EQ(zones, (std::map<std::string, int>{{"subnet-aaaaaaaa", 3}, {"subnet-bbbbbbbb", 1}}));
+}
+
+TEST_F(Ec2InstancesTest, WithoutAnIndexMachinesAreNamedInOrder) {
+  set({{"habits", {"no launch index"}}});
+  const std::vector<NodeOrder> orders = {order("worker-1"), order("worker-2"), order("worker-3")};
+  EXPECT_TRUE(get(instances->launch(orders)).empty());
+  std::set<std::string> ids;
+  for (const NodeOrder& one : orders) ids.insert(get(instances->create(one)).id);
+  EXPECT_EQ(ids.size(), 3u);
+  fresh();
+  EXPECT_EQ(listed(), (Names{"worker-1", "worker-2", "worker-3"}));
+  for (const NodeOrder& one : orders) EXPECT_TRUE(ids.contains(get(instances->create(one)).id));
+  EXPECT_EQ(calls("RunInstances"), 1);
+}
+
+// A server that takes no notice of filters must not cost strangers their machines.
+TEST_F(Ec2InstancesTest, MachinesOfOthersAreNeverTouched) {
+  get(instances->create(order("worker-1")));
+  set({{"habits", {"no filters"}}});
+  cluster = "other";
+  fresh();
+  EXPECT_TRUE(listed().empty());
+  EXPECT_EQ(get(instances->end_all()), 0u);
+  EXPECT_EQ(calls("TerminateInstances"), 0);
+}
+
+TEST_F(Ec2InstancesTest, MachinesThatTheServerLeavesUntaggedAreTagged) {
+  set({{"habits", {"no tags with requests"}}});
+  const std::vector<NodeOrder> orders = {order("worker-1"), order("worker-2")};
+  EXPECT_TRUE(get(instances->launch(orders)).empty());
+  fresh();
+  EXPECT_EQ(listed(), (Names{"worker-1", "worker-2"}));
+  EXPECT_EQ(get(instances->end_all()), 2u);
+}
+
+// As often as one likes: each life of a cluster has tokens of its own.
+TEST_F(Ec2InstancesTest, ANodesNameComesAgainInEachLifeOfTheCluster) {
+  for (int life = 0; life < 10; ++life) {
+    around.incarnation = std::to_string(life);
+    fresh();
+    get(instances->create(order("worker-1")));
+    EXPECT_EQ(get(instances->end_all()), 1u);
+  }
+  EXPECT_EQ(calls("RunInstances"), 10);
+}
+
 TEST_F(Ec2InstancesTest, AQuotaIsToldApartAndAsksNowhereElse) {
   set({{"vcpus_max", 1}});
   EXPECT_EQ(failure_of_create("worker-1"), ErrorCode::kQuota);
@@ -155,6 +217,28 @@ TEST_F(Ec2InstancesTest, WhatCanNeverWorkIsAUsageError) {
   fresh();
   EXPECT_EQ(failure_of_create("worker-1"), ErrorCode::kUsage);
   EXPECT_NE(last_error.find("InvalidAMIID.NotFound"), std::string::npos);
+}
+
+TEST_F(Ec2InstancesTest, AKeyThatWasJustMadeIsWaitedFor) {
+  around.key_name = "fresh";
+  aws::Tags tags{{"rubato-cluster", "lab"}};
+  run<aws::KeyPair>(
+      [tags](aws::Client& client) { return aws::import_key_pair(client, "fresh", "ssh-ed25519 AAAA", tags); });
+  set({{"unknown", {{"InvalidKeyPair.NotFound", 2}}}});
+  fresh();
+  EXPECT_NE(get(instances->create(order("worker-1"))).id, "");
+  EXPECT_EQ(calls("RunInstances"), 3);
+}
+
+// EC2 says the same of a profile that it has not heard of yet, and of a type that there will never be.
+TEST_F(Ec2InstancesTest, ATypeThatDoesNotExistIsNotWaitedForAsANewProfileIs) {
+  new_profile = true;
+  fresh();
+  NodeOrder wrong = order("worker-1");
+  wrong.type.node_config = R"({"InstanceType": "m5.xlarge"})";  // not of this region
+  EXPECT_EQ(code_of([&] { get(instances->create(wrong)); }), ErrorCode::kUsage);
+  EXPECT_NE(last_error.find("InvalidParameterValue"), std::string::npos) << last_error;
+  EXPECT_EQ(calls("RunInstances"), 1);
 }
 
 TEST_F(Ec2InstancesTest, AStoppedMachineIsStartedForTheNextNodeOfItsKind) {

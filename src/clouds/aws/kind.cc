@@ -3,6 +3,7 @@
 
 #include "clouds/aws/ec2_config.h"
 #include "clouds/aws/instance_types.h"
+#include "clouds/common/shape_check.h"
 #include "clouds/kinds.h"
 #include "model/cluster_file.h"
 
@@ -11,16 +12,18 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::array<ConfigKey, 8> kAwsKeys{{
-    {"provider.ssh_from", KeyType::kAny, "your public address",
-     "from where SSH to the head is allowed: an address or range (203.0.113.0/24), or a list of them", KeyEra::kOurs,
-     "", "", "aws"},
+constexpr std::array<ConfigKey, 9> kAwsKeys{{
     {"provider.security_group", KeyType::kSection, "", "the security group that is made for the nodes", KeyEra::kShared,
      "", "", "aws"},
     {"provider.security_group.GroupName", KeyType::kText, "", "its name"},
     {"provider.security_group.IpPermissions", KeyType::kAny, "", "rules in EC2's words, added to ours"},
     {"provider.key_pair", KeyType::kSection, "", "the EC2 key pair", KeyEra::kShared, "", "", "aws"},
     {"provider.key_pair.key_name", KeyType::kText, "", "its name; made when it does not exist"},
+    {"provider.s3_buckets", KeyType::kAny, "",
+     "buckets that nodes read and write: workers get an instance profile for them", KeyEra::kShared, "", "", "aws"},
+    {"provider.efs", KeyType::kAny, "",
+     "EFS file systems: an id or a name, or a list of {id or name, mount, remove}; made when named and absent",
+     KeyEra::kOurs, "", "", "aws"},
     {"provider.aws_credentials", KeyType::kOpaque, "",
      "refused: keys in a file travel with it; use a profile of ~/.aws or variables", KeyEra::kShared, "", "", "aws"},
     {"provider.cloudwatch", KeyType::kOpaque, "", "accepted with a note: nothing is set up at CloudWatch",
@@ -40,10 +43,13 @@ bool aws_asks_for_spot(const ordered_json& config) {
   return market != config.end() && market->is_object() && market->value("MarketType", "") == "spot";
 }
 
+bool is_known_type(std::string_view name) { return find_ec2_type(name) != nullptr; }
+
 void check_types(const Yaml& types, Findings& findings) {
   if (!types.is_mapping()) return;
   for (const Yaml::Entry& type : types.entries()) {
     const auto config = type.value.is_mapping() ? type.value.find("node_config") : std::nullopt;
+    if (config) warn_of_unknown_machine(type.value, "InstanceType", is_known_type, findings);
     if (config) check_node_config(*config, findings);
   }
 }
@@ -86,6 +92,7 @@ constexpr ProviderKind kAws{.type = "aws",
                             .supported_as = "aws",
                             .can_make_head = true,
                             .offers_spot = true,
+                            .notices = NoticeService::kEc2,
                             .has_regions = true,
                             .caches_stopped_nodes = true,
                             .ssh_user = "ubuntu",

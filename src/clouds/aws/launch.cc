@@ -80,6 +80,18 @@ void add_tags(json& config, const Ec2Config& cluster, const LaunchOrder& order, 
   }
 }
 
+// Volumes go with their machine unless the person says otherwise. EC2 keeps, and charges for, all but the image's own.
+void settle_volumes(json& config) {
+  const auto disks = config.find("BlockDeviceMappings");
+  if (disks == config.end() || !disks->is_array()) return;
+  for (json& disk : *disks) {
+    const auto volume = disk.is_object() ? disk.find("Ebs") : disk.end();
+    if (disk.is_object() && volume != disk.end() && volume->is_object() && !volume->contains("DeleteOnTermination")) {
+      (*volume)["DeleteOnTermination"] = true;
+    }
+  }
+}
+
 void set_market(json& config, bool spot) {
   if (!spot) {
     config.erase("InstanceMarketOptions");
@@ -129,6 +141,24 @@ std::vector<Ec2Surroundings::Subnet> places_for(const Ec2Surroundings& around, c
   return all;
 }
 
+void set_user_data(json& config, const Ec2Surroundings& around, const LaunchOrder& order) {
+  std::string data = config.value("UserData", "");
+  if (!order.head_key.empty()) {
+    const auto of_template = around.template_user_data.find(order.sample.type.name);
+    if (data.empty() && of_template != around.template_user_data.end()) data = of_template->second;
+    data = user_data_with_key(data, order.head_key);
+  } else if (!config.contains("UserData")) {
+    return;
+  }
+  if (data.size() > aws::kUserDataMax) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("with the head's key the UserData has {} bytes, and EC2 takes {}", data.size(),
+                            aws::kUserDataMax),
+                "node_config.UserData", "put what is long into setup_commands, or fetch it from a bucket");
+  }
+  config["UserData"] = rest::base64(data);
+}
+
 // What the person did not say.
 void fill_in(json& config, const Ec2Surroundings& around, const LaunchOrder& order) {
   const NodeOrder& sample = order.sample;
@@ -138,9 +168,13 @@ void fill_in(json& config, const Ec2Surroundings& around, const LaunchOrder& ord
   };
   if (const auto image = around.images.find(type); image != around.images.end()) config["ImageId"] = image->second;
   set("KeyName", around.key_name);
+  if (const auto named = config.find("IamInstanceProfile"); named != config.end() && named->is_object()) {
+    const std::string name = named->value("Name", "");
+    if (std::ranges::find(around.absent_profiles, name) != around.absent_profiles.end()) config.erase(named);
+  }
   const std::string& profile = sample.of_head ? around.head_profile : around.worker_profile;
   if (!profile.empty() && !settled(around, type, config, "IamInstanceProfile")) {
-    config["IamInstanceProfile"] = {{"Arn", profile}};
+    config["IamInstanceProfile"] = {{profile.starts_with("arn:") ? "Arn" : "Name", profile}};
   }
   if (!around.security_group.empty() && !settled(around, type, config, "SecurityGroupIds") &&
       !settled(around, type, config, "SecurityGroups")) {
@@ -152,14 +186,7 @@ void fill_in(json& config, const Ec2Surroundings& around, const LaunchOrder& ord
       config["SecurityGroupIds"] = {around.security_group};
     }
   }
-  if (!order.head_key.empty()) {
-    std::string own = config.value("UserData", "");
-    const auto of_template = around.template_user_data.find(type);
-    if (own.empty() && of_template != around.template_user_data.end()) own = of_template->second;
-    config["UserData"] = rest::base64(user_data_with_key(own, order.head_key));
-  } else if (config.contains("UserData")) {
-    config["UserData"] = rest::base64(config["UserData"].get<std::string>());
-  }
+  set_user_data(config, around, order);
 }
 
 std::string part(std::string_view type, std::string_view body) {
@@ -211,8 +238,6 @@ std::optional<NodeId> node_of(const aws::Instance& instance) {
   return index < all.size() ? std::optional(all[index]) : std::nullopt;
 }
 
-bool is_alive(const aws::Instance& instance) { return instance.state == "pending" || instance.state == "running"; }
-
 std::vector<LaunchRequest> plan_launch(const Ec2Config& cluster, const Ec2Surroundings& around,
                                        const LaunchOrder& order) {
   CHECK(!order.nodes.empty() && order.nodes.size() <= kBatchMax);
@@ -223,6 +248,7 @@ std::vector<LaunchRequest> plan_launch(const Ec2Config& cluster, const Ec2Surrou
   const bool spot = sample.offering.market == Market::kSpot;
   config.erase("SubnetIds");
   fill_in(config, around, order);
+  settle_volumes(config);
   set_market(config, spot);
   add_tags(config, cluster, order, spot);
   std::vector<LaunchRequest> out;
@@ -236,9 +262,9 @@ std::vector<LaunchRequest> plan_launch(const Ec2Config& cluster, const Ec2Surrou
     request.place = place.zone.empty() ? place.id : fmt::format("{} ({})", place.zone, place.id);
     if (request.place.empty()) request.place = around.region;
     Sha256 hash;
-    for (const std::string& word : {cluster.cluster, sample.launch_hash, pack_nodes(order.nodes).value_or(""), place.id,
-                                    std::string(to_string(sample.offering.market))}) {
-      hash.update(fmt::format("{}:{}", word.size(), word));
+    for (const std::string& part : {cluster.cluster, sample.launch_hash, pack_nodes(order.nodes).value_or(""), place.id,
+                                    std::string(to_string(sample.offering.market)), around.incarnation}) {
+      hash.update(fmt::format("{}:{}", part.size(), part));
     }
     request.token = hash.hex();
     out.push_back(std::move(request));
@@ -269,7 +295,12 @@ std::string user_data_with_key(const std::string& own, const std::string& key) {
 json to_json(const Ec2Surroundings& around) {
   json subnets = json::array();
   for (const Ec2Surroundings::Subnet& one : around.subnets) subnets.push_back({{"id", one.id}, {"zone", one.zone}});
+  json mounts = json::array();
+  for (const Ec2Surroundings::Mount& one : around.mounts) {
+    mounts.push_back({{"id", one.id}, {"path", one.path}, {"addresses", one.addresses}});
+  }
   return {{"region", around.region},
+          {"incarnation", around.incarnation},
           {"vpc", around.vpc},
           {"subnets", std::move(subnets)},
           {"zones", around.zones},
@@ -277,15 +308,19 @@ json to_json(const Ec2Surroundings& around) {
           {"key_name", around.key_name},
           {"head_profile", around.head_profile},
           {"worker_profile", around.worker_profile},
+          {"absent_profiles", around.absent_profiles},
           {"images", around.images},
           {"template_keys", around.template_keys},
-          {"template_user_data", around.template_user_data}};
+          {"template_user_data", around.template_user_data},
+          {"mounts", std::move(mounts)},
+          {"endpoints", around.endpoints}};
 }
 
 Ec2Surroundings surroundings_from_json(const json& given) {
   try {
     Ec2Surroundings out;
     out.region = given.at("region");
+    out.incarnation = given.value("incarnation", "");
     out.vpc = given.value("vpc", "");
     for (const json& one : given.value("subnets", json::array())) out.subnets.push_back({one.at("id"), one.at("zone")});
     out.zones = given.value("zones", out.zones);
@@ -293,9 +328,14 @@ Ec2Surroundings surroundings_from_json(const json& given) {
     out.key_name = given.value("key_name", "");
     out.head_profile = given.value("head_profile", "");
     out.worker_profile = given.value("worker_profile", "");
+    out.absent_profiles = given.value("absent_profiles", out.absent_profiles);
     out.images = given.value("images", out.images);
     out.template_keys = given.value("template_keys", out.template_keys);
     out.template_user_data = given.value("template_user_data", out.template_user_data);
+    for (const json& one : given.value("mounts", json::array())) {
+      out.mounts.push_back({one.at("id"), one.at("path"), one.at("addresses")});
+    }
+    out.endpoints = given.value("endpoints", out.endpoints);
     return out;
   } catch (const json::exception& error) {
     throw Error(ErrorCode::kUsage, fmt::format("this does not tell what surrounds the machines: {}", error.what()), "",

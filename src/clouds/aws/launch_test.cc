@@ -114,6 +114,17 @@ TEST(Ec2Launch, ThePersonsOwnCountsFirst) {
   EXPECT_EQ(tag_of(plan[0], "instance", "rubato-cluster"), "lab") << "by it machines are found";
 }
 
+TEST(Ec2Launch, VolumesGoWithTheirMachineUnlessThePersonSaysOtherwise) {
+  const json disks = json::parse(R"([{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 140}},
+                                     {"DeviceName": "/dev/sdf", "Ebs": {"VolumeSize": 9, "DeleteOnTermination": false}},
+                                     {"DeviceName": "/dev/sdg", "VirtualName": "ephemeral0"}])");
+  const auto plan = plan_launch(lab(), around(), order({{"InstanceType", "m5.large"}, {"BlockDeviceMappings", disks}}));
+  const json& made = plan[0].config["BlockDeviceMappings"];
+  EXPECT_EQ(made[0]["Ebs"]["DeleteOnTermination"], true);
+  EXPECT_EQ(made[1]["Ebs"]["DeleteOnTermination"], false);
+  EXPECT_FALSE(made[2].contains("Ebs"));
+}
+
 TEST(Ec2Launch, TheZoneOfTheOfferingDecidesTheSubnets) {
   LaunchOrder one = order(json::object());
   one.sample.offering.zone = "eu-west-1b";
@@ -167,10 +178,18 @@ TEST(Ec2Launch, UserDataOfAnotherFormIsRefused) {
   EXPECT_NE(both.find("runcmd: [ls]"), std::string::npos);
 }
 
+TEST(Ec2Launch, UserDataThatEc2WouldNotTakeIsRefused) {
+  LaunchOrder of = order({{"InstanceType", "m5.large"}, {"UserData", "#!/bin/sh\n" + std::string(16300, '#')}});
+  EXPECT_THROW(plan_launch(lab(), around(), of), Error);
+  of.head_key.clear();
+  EXPECT_NO_THROW(plan_launch(lab(), around(), of)) << "without the key it fits";
+}
+
 TEST(Ec2Surroundings, ReadBackAsWritten) {
   Ec2Surroundings all = around();
   all.zones = {{"subnet-a", "eu-west-1a"}};
   all.template_keys = {{"worker", {"ImageId"}}};
+  all.absent_profiles = {"ray-autoscaler-v1"};
   EXPECT_EQ(surroundings_from_json(to_json(all)), all);
   EXPECT_THROW(surroundings_from_json(json::array()), Error);
 }

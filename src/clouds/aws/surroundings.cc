@@ -8,7 +8,10 @@
 #include "aws/identity.h"
 #include "aws/policy.h"
 #include "aws/storage.h"
+#include "clouds/aws/file_systems.h"
 #include "clouds/aws/instance_types.h"
+#include "clouds/common/address_range.h"
+#include "clouds/common/inventory.h"
 #include "core/sha256.h"
 #include "core/text.h"
 #include "rest/cloud_error.h"
@@ -21,14 +24,24 @@ using nlohmann::json;
 
 constexpr size_t kRoleNameMax = 64;  // IAM's
 constexpr int kSshPort = 22;
-constexpr Duration kCheckIpTimeout = 10s;
+constexpr std::string_view kSshNote = "SSH for rubato up";
+// Ray makes these for every head, and its files name them for workers.
+constexpr std::string_view kRaysProfiles[] = {"ray-autoscaler-v1", "ray-autoscaler-cloudwatch-v1"};
 constexpr Duration kDependencyMax = 180s;  // network interfaces outlive their machines for a while
 constexpr Duration kDependencyPause = 2s;
-constexpr std::string_view kCheckIp = "https://checkip.amazonaws.com";
 // Public parameters of Canonical and AWS; with {}: the architecture.
 constexpr std::string_view kUbuntu = "/aws/service/canonical/ubuntu/server/22.04/stable/current/{}/hvm/ebs-gp2/ami-id";
 constexpr std::string_view kDeepLearning =
     "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id";
+// The same by their names, for where there are no such parameters.
+constexpr std::string_view kCanonical = "099720109477";
+constexpr std::string_view kUbuntuName = "ubuntu/images/hvm-ssd/ubuntu-jammy-22.04-{}-server-*";
+constexpr std::string_view kAnyUbuntuName = "ubuntu/images/*-{}-server-*";
+constexpr std::string_view kDeepLearningName = "Deep Learning{} Base OSS Nvidia Driver GPU AMI (Ubuntu 22.04)*";
+
+bool is_rays_profile(const std::string& name) {
+  return std::ranges::find(kRaysProfiles, name) != std::end(kRaysProfiles);
+}
 
 aws::Tags cluster_tags(const Ec2Config& config) {
   return {{std::string(aws::kClusterTag), config.cluster}, {"Name", group_name_of(config)}};
@@ -58,6 +71,12 @@ bool has_rule(const aws::SecurityGroup& group, const aws::Rule& wanted) {
   };
   return std::ranges::all_of(wanted.cidrs, [&](const std::string& one) { return covers(one, &aws::Rule::cidrs); }) &&
          std::ranges::all_of(wanted.groups, [&](const std::string& one) { return covers(one, &aws::Rule::groups); });
+}
+
+bool is_wanted(const std::vector<aws::Rule>& rules, const aws::Rule& there, const std::string& cidr) {
+  return std::ranges::any_of(rules, [&](const aws::Rule& one) {
+    return same_rule(one, there) && std::ranges::find(one.cidrs, cidr) != one.cidrs.end();
+  });
 }
 
 std::vector<std::string> subnets_named(const NodeTypeConfig& type) {
@@ -104,16 +123,77 @@ class Preparation {
     co_await ensure_group();
     report("key pair");
     co_await ensure_key();
-    report("the head's role");
+    report("roles");
+    co_await ensure_workers_role();
     co_await ensure_role();
     report("placement groups");
     co_await ensure_placement();
+    if (!config().file_systems.empty()) report("file systems");
+    co_await ensure_mounts();
     report("images");
     co_await find_images();
     co_return std::move(out_);
   }
 
+  // As run(), as far as nothing is made.
+  Task<Ec2Surroundings> check(std::vector<provider::CloudCheck>& checks) {
+    Task<std::string> network = check_network();
+    co_await try_check("network", std::move(network), checks);
+    Task<std::string> ssh = check_ssh();
+    co_await try_check("ssh", std::move(ssh), checks);
+    Task<std::string> images = check_images();
+    co_await try_check("images", std::move(images), checks);
+    co_return std::move(out_.around);
+  }
+
  private:
+  Task<std::string> check_network() {
+    out_.around.region = client_.region();
+    co_await read_templates();
+    co_await find_network();
+    std::vector<std::string> subnets;
+    for (const Ec2Surroundings::Subnet& one : out_.around.subnets) {
+      subnets.push_back(fmt::format("{} ({})", one.id, one.zone));
+    }
+    for (const auto& [id, zone] : out_.around.zones) subnets.push_back(fmt::format("{} ({})", id, zone));
+    co_return fmt::format("{}: {}", out_.around.vpc, subnets.empty() ? "the file's own" : join(subnets, ", "));
+  }
+
+  Task<std::string> check_ssh() {
+    SshFrom asked{config().ssh_from, config().internal_only, config().provider_where, order_.env, own_server()};
+    const std::vector<std::string> from = co_await find_ssh_from(client_.world(), std::move(asked));
+    co_return "let in from " + join(from, ", ");
+  }
+
+  // Each image is looked at: an AMI of another region, or one that is gone, is not there.
+  Task<std::string> check_images() {
+    co_await find_images();
+    std::map<std::string, std::string> types;  // by the image
+    for (const auto& [type, image] : out_.around.images) types.emplace(image, type);
+    std::vector<std::string> parts;
+    for (const auto& [id, type] : types) {
+      std::vector<std::string> ids{id}, owners;
+      std::vector<aws::Filter> none;
+      std::vector<aws::Image> found;
+      try {
+        found = co_await aws::describe_images(client_, std::move(ids), std::move(owners), std::move(none));
+      } catch (const rest::CloudError& error) {
+        if (error.code != ErrorCode::kNotFound && !error.reason.starts_with("InvalidAMIID")) throw;
+      }
+      if (found.empty()) {
+        throw Error(ErrorCode::kUsage, fmt::format("{} has no image '{}' that you may use", client_.region(), id),
+                    where(type, "ImageId"), "write one of that region, or leave ImageId out for Ubuntu 22.04");
+      }
+      parts.push_back(fmt::format("{} ({})", id, found.front().name));
+    }
+    co_return parts.empty() ? "those of the launch templates" : join(parts, ", ");
+  }
+
+  // The server that is asked in place of AWS; empty: none.
+  std::string own_server() const {
+    const auto found = client_.config().endpoints.find(std::string(aws::kEc2.name));
+    return found == client_.config().endpoints.end() ? "" : rest::parse_url(found->second.text, "").endpoint.host;
+  }
   const Ec2Config& config() const { return order_.config; }
   const ClusterFile& file() const { return *order_.file; }
   void report(const std::string& what) {
@@ -139,6 +219,7 @@ class Preparation {
                     where(name, "LaunchTemplate"), fmt::format("look at those of {}", client_.region()));
       }
       out_.around.template_keys[name] = std::move(found->keys);
+      template_profiles_[name] = std::move(found->profile);
       if (!found->user_data.empty()) out_.around.template_user_data[name] = std::move(found->user_data);
     }
   }
@@ -152,7 +233,7 @@ class Preparation {
     if (!named.empty()) {
       std::vector<std::string> ids(named.begin(), named.end());
       std::vector<aws::Filter> none;
-      const auto found = co_await aws::describe_subnets(client_, std::move(ids), std::move(none));
+      const auto found = co_await described(std::move(ids), std::move(none));
       for (const aws::Subnet& one : found) {
         out_.around.zones[one.id] = one.zone;
         if (!vpc.empty() && one.vpc != vpc) {
@@ -171,25 +252,57 @@ class Preparation {
     if (!all_named) co_await find_subnets();
   }
 
+  Task<std::vector<aws::Subnet>> described(std::vector<std::string> ids, std::vector<aws::Filter> none) {
+    const std::string all = join(ids, ", ");
+    try {
+      co_return co_await aws::describe_subnets(client_, std::move(ids), std::move(none));
+    } catch (const rest::CloudError& error) {
+      if (error.code != ErrorCode::kNotFound) throw;
+      throw Error(ErrorCode::kUsage, fmt::format("{} does not have all of {}", client_.region(), all),
+                  file().place("node_types"), "write subnets of that region, or leave them out");
+    }
+  }
+
   Task<std::string> default_vpc(bool may_be_absent) {
     std::vector<std::string> any;
     std::vector<aws::Filter> filters = filter("is-default", {"true"});
     const auto found = co_await aws::describe_vpcs(client_, std::move(any), std::move(filters));
-    if (!found.empty()) co_return found.front().id;
+    const auto usual = std::ranges::find(found, true, &aws::Vpc::is_default);
+    if (usual != found.end()) co_return usual->id;
     if (may_be_absent) co_return std::string();
-    throw Error(ErrorCode::kUsage, fmt::format("{} has no default VPC", client_.region()), config().provider_where,
-                "name subnets in each node type: node_config: {SubnetIds: [subnet-...]}");
+    co_return co_await only_vpc();
+  }
+
+  // Without a default one: the only one that has subnets for us.
+  Task<std::string> only_vpc() {
+    std::vector<std::string> any;
+    std::vector<aws::Filter> none;
+    const auto subnets = co_await aws::describe_subnets(client_, std::move(any), std::move(none));
+    std::set<std::string> vpcs;
+    for (const aws::Subnet& one : subnets) {
+      if (fits(one)) vpcs.insert(one.vpc);
+    }
+    if (vpcs.size() == 1) co_return *vpcs.begin();
+    const std::vector<std::string> others(vpcs.begin(), vpcs.end());
+    throw Error(ErrorCode::kUsage,
+                fmt::format("{} has no default VPC{}", client_.region(),
+                            vpcs.empty() ? ", and no other with a subnet that fits"
+                                         : ", and several others: " + join(others, ", ")),
+                config().provider_where, "name subnets in each node type: node_config: {SubnetIds: [subnet-...]}");
+  }
+
+  bool fits(const aws::Subnet& one) const {
+    const auto& zones = config().zones;
+    const bool wanted = zones.empty() || std::ranges::find(zones, one.zone) != zones.end();
+    return one.state == "available" && wanted && (config().internal_only || one.gives_public_addresses);
   }
 
   Task<void> find_subnets() {
     std::vector<std::string> any;
     std::vector<aws::Filter> filters = filter("vpc-id", {out_.around.vpc});
     std::vector<aws::Subnet> found = co_await aws::describe_subnets(client_, std::move(any), std::move(filters));
-    std::erase_if(found, [&](const aws::Subnet& one) {
-      const auto& zones = config().zones;
-      const bool wanted = zones.empty() || std::ranges::find(zones, one.zone) != zones.end();
-      return one.state != "available" || !wanted || (!config().internal_only && !one.gives_public_addresses);
-    });
+    // Whatever the filter let through.
+    std::erase_if(found, [&](const aws::Subnet& one) { return one.vpc != out_.around.vpc || !fits(one); });
     std::ranges::sort(found, {}, [](const aws::Subnet& one) { return std::pair(one.zone, one.id); });
     const auto order = [&](const aws::Subnet& one) { return std::ranges::find(config().zones, one.zone); };
     if (!config().zones.empty()) std::ranges::stable_sort(found, {}, order);
@@ -224,12 +337,37 @@ class Preparation {
       co_return;
     }
     out_.around.security_group = group.id;
-    std::vector<aws::Rule> rules = co_await wanted_rules(group.id);
-    for (aws::Rule& rule : rules) {
+    const std::vector<aws::Rule> rules = co_await wanted_rules(group.id);
+    for (const aws::Rule& rule : rules) {
       if (has_rule(group, rule)) continue;
       std::vector<aws::Rule> one;
-      one.push_back(std::move(rule));
+      one.push_back(rule);
       co_await aws::authorize_ingress(client_, group.id, std::move(one));
+    }
+    co_await close_ssh(group, rules);
+  }
+
+  // SSH from where the file has said before, and says no longer. Other people's addresses stay where it says nothing.
+  Task<void> close_ssh(const aws::SecurityGroup& group, const std::vector<aws::Rule>& wanted) {
+    if (config().ssh_from.empty()) co_return;
+    // IPv6 has many ways to write the same: a range of it is old for certain only where the file has none.
+    const bool wants_v6 = std::ranges::any_of(
+        config().ssh_from, [](const std::string& cidr) { return cidr.find(':') != std::string::npos; });
+    std::vector<aws::Rule> old;
+    for (const aws::Rule& one : group.ingress) {
+      if (one.note != kSshNote || one.from_port != kSshPort || one.to_port != kSshPort) continue;
+      aws::Rule rule = one;
+      rule.note.clear();
+      std::erase_if(rule.cidrs, [&](const std::string& cidr) {
+        return (wants_v6 && cidr.find(':') != std::string::npos) || is_wanted(wanted, one, cidr);
+      });
+      if (!rule.cidrs.empty()) old.push_back(std::move(rule));
+    }
+    try {
+      for (aws::Rule& one : old) co_await aws::revoke_ingress(client_, group.id, std::move(one));
+    } catch (const rest::CloudError& error) {
+      out_.notes.push_back(fmt::format("note: SSH is still allowed from where ssh_from does not say any more: {}",
+                                       error.message));
     }
   }
 
@@ -239,45 +377,12 @@ class Preparation {
     inside.groups = {group};
     aws::Rule ssh;
     ssh.from_port = ssh.to_port = kSshPort;
-    ssh.note = "SSH for rubato up";
-    ssh.cidrs = config().ssh_from;
-    if (ssh.cidrs.empty()) {
-      std::string own = co_await own_address();
-      ssh.cidrs.push_back(std::move(own));
-    }
+    ssh.note = kSshNote;
+    SshFrom asked{config().ssh_from, config().internal_only, config().provider_where, order_.env, own_server()};
+    ssh.cidrs = co_await find_ssh_from(client_.world(), std::move(asked));
     std::vector<aws::Rule> rules = config().rules;
     rules.insert(rules.begin(), {inside, ssh});
     co_return rules;
-  }
-
-  Task<std::string> own_address() {
-    const std::string fix = "add ssh_from: [ADDRESS/32] to provider: from there SSH to the head is allowed";
-    if (config().internal_only) {
-      throw Error(ErrorCode::kUsage, "with use_internal_ips, from which addresses do you reach the head?",
-                  config().provider_where, fix);
-    }
-    std::string named = aws::variable(order_.env, "AWS_ENDPOINT_URL_CHECKIP");
-    if (named.empty()) named = kCheckIp;
-    const rest::Url url = rest::parse_url(named, "AWS_ENDPOINT_URL_CHECKIP");
-    HttpRequest request;
-    request.target = url.path.empty() ? "/" : url.path;
-    TlsFiles tls;
-    tls.use_tls = url.https;
-    std::string found;
-    try {
-      const Instant deadline = client_.world().clock.now() + kCheckIpTimeout;
-      const HttpResponse answer =
-          co_await client_.world().network.call(url.endpoint, std::move(tls), std::move(request), deadline);
-      found = answer.status == 200 ? std::string(trim(answer.body)) : "";
-    } catch (const Error&) {
-      found.clear();  // told below, with the fix
-    }
-    const auto cidr = normal_cidr(found);
-    if (!cidr || found.find('/') != std::string::npos) {
-      throw Error(ErrorCode::kUsage, fmt::format("your public address cannot be found: {} does not tell it", named),
-                  config().provider_where, fix);
-    }
-    co_return *cidr;
   }
 
   Task<void> ensure_key() {
@@ -301,11 +406,19 @@ class Preparation {
 
   Task<void> ensure_role() {
     const auto head = file().types.find(file().head_type);
-    if (head != file().types.end() && has_key(head->second, out_.around, head->first, "IamInstanceProfile")) co_return;
+    const bool names_one =
+        head != file().types.end() && has_key(head->second, out_.around, head->first, "IamInstanceProfile");
+    const std::string own = names_one ? own_profile(head->first, head->second) : "";
+    if (names_one && !is_rays_profile(own)) co_return;
+    std::vector<std::string> roles = co_await roles_of_workers();
+    const auto& absent = out_.around.absent_profiles;
+    if (names_one && std::ranges::find(absent, own) == absent.end()) co_return;
     aws::PolicyRequest request;
     request.whom = aws::PolicyFor::kHead;
     request.cluster = config().cluster;
     request.partition = aws::partition_of(client_.region());
+    request.pass_roles = std::move(roles);
+    request.buckets = config().buckets;
     aws::InstanceRole role;
     role.name = head_role_name(config());
     role.policy = aws::make_policy(request);
@@ -314,14 +427,70 @@ class Preparation {
     out_.new_profile = true;
   }
 
+  Task<void> ensure_workers_role() {
+    if (config().buckets.empty()) co_return;
+    aws::PolicyRequest request;
+    request.whom = aws::PolicyFor::kWorkers;
+    request.cluster = config().cluster;
+    request.partition = aws::partition_of(client_.region());
+    request.buckets = config().buckets;
+    aws::InstanceRole role;
+    role.name = workers_role_name(config());
+    role.policy = aws::make_policy(request);
+    role.tags = cluster_tags(config());
+    out_.around.worker_profile = co_await aws::ensure_instance_role(client_, std::move(role));
+  }
+
+  // The name of the person's own profile that a type gives to its machines; empty: none.
+  std::string own_profile(const std::string& name, const NodeTypeConfig& type) const {
+    const auto of_template = template_profiles_.find(name);
+    std::string text = of_template == template_profiles_.end() ? "" : of_template->second;
+    const auto named = type.node_config.find("IamInstanceProfile");
+    if (named != type.node_config.end() && named->is_object()) {
+      text = named->value("Arn", "");
+      if (text.empty()) text = named->value("Name", "");
+    }
+    return text.substr(text.rfind('/') + 1);
+  }
+
+  // Roles of the person's own profiles: whoever makes a machine with one must be allowed to pass its role.
+  Task<std::vector<std::string>> roles_of_workers() {
+    std::set<std::string> roles;
+    for (const auto& [name, type] : file().types) {
+      const std::string profile = own_profile(name, type);
+      if (profile.empty()) continue;
+      std::vector<std::string> found;
+      bool refused = false;
+      try {
+        found = co_await aws::roles_of_profile(client_, profile);
+      } catch (const rest::CloudError& error) {
+        if (error.code == ErrorCode::kNotFound && is_rays_profile(profile)) {
+          out_.around.absent_profiles.push_back(profile);
+          out_.notes.push_back(fmt::format("note: '{}' of '{}' is a profile that Ray makes: there is none, and the "
+                                           "machines go without",
+                                           profile, name));
+          continue;
+        }
+        if (error.code == ErrorCode::kNotFound) {
+          throw Error(ErrorCode::kUsage, fmt::format("there is no instance profile '{}'", profile),
+                      where(name, "IamInstanceProfile"), "aws iam list-instance-profiles has all");
+        }
+        refused = true;
+      }
+      if (refused) {
+        found.push_back(fmt::format("arn:{}:iam::*:role/{}", aws::partition_of(client_.region()), profile));
+        out_.notes.push_back(fmt::format("note: the role of the instance profile '{}' cannot be read: the head may "
+                                         "give workers a role of the same name",
+                                         profile));
+      }
+      roles.insert(found.begin(), found.end());
+    }
+    co_return std::vector<std::string>(roles.begin(), roles.end());
+  }
+
   // Made when named and absent.
   Task<void> ensure_placement() {
-    std::set<std::string> names;
-    for (const auto& [name, type] : file().types) {
-      const auto placement = type.node_config.find("Placement");
-      if (placement == type.node_config.end() || !placement->is_object()) continue;
-      if (const std::string group = placement->value("GroupName", ""); !group.empty()) names.insert(group);
-    }
+    std::set<std::string> names = placement_groups_of(file());
     if (names.empty()) co_return;
     std::vector<aws::Filter> filters = filter("group-name", {names.begin(), names.end()});
     const auto found = co_await aws::describe_placement_groups(client_, std::move(filters));
@@ -330,6 +499,16 @@ class Preparation {
       co_await aws::create_placement_group(client_, name, "cluster", cluster_tags(config()));
       out_.notes.push_back(fmt::format("the placement group '{}' is made", name));
     }
+  }
+
+  Task<void> ensure_mounts() {
+    if (config().file_systems.empty()) co_return;
+    FileSystemsOrder order;
+    order.config = config();
+    order.security_group = out_.around.security_group;
+    for (const auto& [subnet, zone] : out_.around.zones) order.subnets.emplace(zone, subnet);
+    for (const Ec2Surroundings::Subnet& one : out_.around.subnets) order.subnets.emplace(one.zone, one.id);
+    out_.around.mounts = co_await ensure_file_systems(client_, std::move(order), out_.notes);
   }
 
   Task<void> find_images() {
@@ -352,12 +531,30 @@ class Preparation {
   }
 
   Task<std::string> find_image(ImageWish wish) {
-    if (wish.kind == ImageWish::Kind::kParameter) {
-      const auto found = co_await aws::get_parameter(client_, wish.text);
-      co_return found.value_or("");
+    if (wish.kind == ImageWish::Kind::kName) co_return co_await newest_image("self", wish.text);
+    std::optional<std::string> found;
+    try {
+      found = co_await aws::get_parameter(client_, wish.text);
+    } catch (const Error&) {  // a server that has no parameters, or none at all
+      if (wish.pattern.empty()) throw;
     }
-    std::vector<std::string> any, owners = {"self"};
-    std::vector<aws::Filter> filters = filter("name", {wish.text});
+    if (found || wish.pattern.empty()) co_return found.value_or("");
+    std::string image = co_await newest_image(wish.owner, wish.pattern);
+    if (image.empty() && client_.has_own_endpoint(aws::kEc2)) image = co_await stand_in_image(std::move(wish));
+    co_return image;
+  }
+
+  Task<std::string> stand_in_image(ImageWish wish) {
+    const std::optional<aws::Image> found = co_await aws::find_stand_in(client_, wish.like);
+    if (!found) co_return std::string();
+    out_.notes.push_back(fmt::format("note: the server has no image '{}': {} ({}) stands in for it", wish.pattern,
+                                     found->id, found->name));
+    co_return found->id;
+  }
+
+  Task<std::string> newest_image(std::string owner, std::string pattern) {
+    std::vector<std::string> any, owners = {std::move(owner)};
+    std::vector<aws::Filter> filters = filter("name", {std::move(pattern)});
     const auto found = co_await aws::describe_images(client_, std::move(any), std::move(owners), std::move(filters));
     co_return found.empty() ? "" : found.front().id;
   }
@@ -365,6 +562,7 @@ class Preparation {
   Client& client_;
   const SurroundingsOrder order_;
   FoundSurroundings out_;
+  std::map<std::string, std::string> template_profiles_;  // ARN or name, by the type of node
 };
 
 // A group is in use for as long as the network interfaces of ended machines are there.
@@ -384,34 +582,133 @@ Task<bool> delete_group(Client& client, std::string id) {
   }
 }
 
+std::vector<aws::Filter> of_cluster(const Ec2Config& config) {
+  return filter("tag:" + std::string(aws::kClusterTag), {config.cluster});
+}
+
+Task<void> remove_group(Client& client, aws::SecurityGroup group, RemovedSurroundings& out) {
+  const bool gone = co_await delete_group(client, group.id);
+  (gone ? out.removed : out.kept).push_back(fmt::format("security group {}{}", group.name, gone ? "" : ": in use"));
+}
+
+Task<void> remove_groups(Client& client, const Ec2Config& config, RemovedSurroundings& out) {
+  std::vector<std::string> any;
+  std::vector<aws::Filter> filters = of_cluster(config);
+  const auto groups = co_await aws::describe_security_groups(client, std::move(any), std::move(filters));
+  for (const aws::SecurityGroup& group : groups) {
+    if (!is_ours(group.tags, config)) continue;
+    Task<void> removal = remove_group(client, group, out);
+    co_await try_removal("security group " + group.name, std::move(removal), out);
+  }
+}
+
+// Before the groups, which their mount targets use.
+Task<void> remove_mounts(Client& client, const Ec2Config& config, RemovedSurroundings& out) {
+  std::vector<std::string> any;
+  std::vector<aws::Filter> filters = of_cluster(config);
+  const auto found = co_await aws::describe_security_groups(client, std::move(any), std::move(filters));
+  std::set<std::string> groups;
+  for (const aws::SecurityGroup& one : found) {
+    if (is_ours(one.tags, config)) groups.insert(one.id);
+  }
+  co_await remove_file_systems(client, config, std::move(groups), out);
+}
+
+Task<void> remove_key(Client& client, std::string name, RemovedSurroundings& out) {
+  co_await aws::delete_key_pair(client, name);
+  out.removed.push_back("key pair " + name);
+}
+
+Task<void> remove_keys(Client& client, const Ec2Config& config, RemovedSurroundings& out) {
+  std::vector<aws::Filter> filters = of_cluster(config);
+  const auto keys = co_await aws::describe_key_pairs(client, std::move(filters));
+  for (const aws::KeyPair& key : keys) {
+    if (!is_ours(key.tags, config)) continue;
+    Task<void> removal = remove_key(client, key.name, out);
+    co_await try_removal("key pair " + key.name, std::move(removal), out);
+  }
+}
+
+Task<void> remove_placement(Client& client, std::string name, RemovedSurroundings& out) {
+  co_await aws::delete_placement_group(client, name);
+  out.removed.push_back("placement group " + name);
+}
+
+Task<void> remove_placements(Client& client, const Ec2Config& config, std::set<std::string> named,
+                             RemovedSurroundings& out) {
+  std::vector<aws::Filter> filters = of_cluster(config);
+  const auto found = co_await aws::describe_placement_groups(client, std::move(filters));
+  for (const aws::PlacementGroup& one : found) {
+    if (!named.contains(one.name)) continue;
+    Task<void> removal = remove_placement(client, one.name, out);
+    co_await try_removal("placement group " + one.name, std::move(removal), out);
+  }
+}
+
+// Nobody's data goes without a word.
+Task<void> name_volumes(Client& client, const Ec2Config& config, RemovedSurroundings& out) {
+  std::vector<aws::Filter> filters = of_cluster(config);
+  const auto volumes = co_await aws::describe_volumes(client, std::move(filters));
+  for (const aws::Volume& one : volumes) {
+    if (!is_ours(one.tags, config) || one.state != "available") continue;
+    out.kept.push_back(
+        fmt::format("volume {} ({} GB, {}): its DeleteOnTermination is false, and it costs money; aws ec2 "
+                    "delete-volume --volume-id {} --region {}",
+                    one.id, one.gigabytes, one.zone, one.id, config.region));
+  }
+}
+
+Task<void> remove_role(Client& client, std::string name, RemovedSurroundings& out) {
+  const bool had_role = co_await aws::remove_instance_role(client, name);
+  if (had_role) out.removed.push_back("role " + name);
+}
+
+std::string role_name_of(const Ec2Config& config, const char* whose) {
+  std::string name = fmt::format("rubato-{}-{}-{}", config.cluster, whose, config.region);
+  if (name.size() <= kRoleNameMax) return name;
+  const std::string digest = sha256_hex(name).substr(0, 12);
+  return name.substr(0, kRoleNameMax - digest.size() - 1) + "-" + digest;
+}
+
 }  // namespace
 
 std::string group_name_of(const Ec2Config& config) {
   return config.group_name.empty() ? "rubato-" + config.cluster : config.group_name;
 }
 
-std::string head_role_name(const Ec2Config& config) {
-  std::string name = fmt::format("rubato-{}-head-{}", config.cluster, config.region);
-  if (name.size() <= kRoleNameMax) return name;
-  const std::string digest = sha256_hex(name).substr(0, 12);
-  return name.substr(0, kRoleNameMax - digest.size() - 1) + "-" + digest;
+std::string head_role_name(const Ec2Config& config) { return role_name_of(config, "head"); }
+std::string workers_role_name(const Ec2Config& config) { return role_name_of(config, "workers"); }
+
+std::set<std::string> placement_groups_of(const ClusterFile& file) {
+  std::set<std::string> names;
+  for (const auto& [name, type] : file.types) {
+    const auto placement = type.node_config.find("Placement");
+    if (placement == type.node_config.end() || !placement->is_object()) continue;
+    if (const std::string group = placement->value("GroupName", ""); !group.empty()) names.insert(group);
+  }
+  return names;
 }
 
 ImageWish image_wish(const json& node_config) {
   const auto given = node_config.find("ImageId");
   const std::string text = given != node_config.end() && given->is_string() ? given->get<std::string>() : "";
   for (const char* prefix : {"ssm:", "resolve:ssm:"}) {
-    if (const auto name = strip_prefix(text, prefix)) return {ImageWish::Kind::kParameter, std::string(*name)};
+    const auto name = strip_prefix(text, prefix);
+    if (name) return {ImageWish::Kind::kParameter, std::string(*name), "", "", ""};
   }
-  if (const auto name = strip_prefix(text, "name:")) return {ImageWish::Kind::kName, std::string(*name)};
-  if (!text.empty() && text != "latest_dlami") return {ImageWish::Kind::kId, text};
+  if (const auto name = strip_prefix(text, "name:")) return {ImageWish::Kind::kName, std::string(*name), "", "", ""};
+  if (!text.empty() && text != "latest_dlami") return {ImageWish::Kind::kId, text, "", "", ""};
   const std::string machine = node_config.value("InstanceType", "");
   const Ec2Type* type = find_ec2_type(machine);
   const bool arm = is_arm(machine);
   if (text == "latest_dlami" || (type != nullptr && type->gpus > 0)) {
-    return {ImageWish::Kind::kParameter, fmt::format(fmt::runtime(kDeepLearning), arm ? "arm64" : "x86_64")};
+    return {ImageWish::Kind::kParameter, fmt::format(fmt::runtime(kDeepLearning), arm ? "arm64" : "x86_64"), "amazon",
+            fmt::format(fmt::runtime(kDeepLearningName), arm ? " ARM64" : ""), "Deep Learning*Ubuntu*"};
   }
-  return {ImageWish::Kind::kParameter, fmt::format(fmt::runtime(kUbuntu), arm ? "arm64" : "amd64")};
+  const char* const architecture = arm ? "arm64" : "amd64";
+  return {ImageWish::Kind::kParameter, fmt::format(fmt::runtime(kUbuntu), architecture), std::string(kCanonical),
+          fmt::format(fmt::runtime(kUbuntuName), architecture),
+          fmt::format(fmt::runtime(kAnyUbuntuName), architecture)};
 }
 
 Task<FoundSurroundings> prepare_surroundings(Client& client, SurroundingsOrder order) {
@@ -419,29 +716,33 @@ Task<FoundSurroundings> prepare_surroundings(Client& client, SurroundingsOrder o
   co_return co_await preparation.run();
 }
 
-Task<RemovedSurroundings> remove_surroundings(Client& client, Ec2Config config) {
+Task<Ec2Surroundings> check_surroundings(Client& client, SurroundingsOrder order,
+                                         std::vector<provider::CloudCheck>& out) {
+  Preparation preparation(client, std::move(order));
+  co_return co_await preparation.check(out);
+}
+
+Task<RemovedSurroundings> remove_surroundings(Client& client, Ec2Config config,
+                                              std::set<std::string> placement_groups) {
   RemovedSurroundings out;
-  const std::string tag = "tag:" + std::string(aws::kClusterTag);
-  std::vector<std::string> any;
-  std::vector<aws::Filter> filters = filter(tag, {config.cluster});
-  const auto groups = co_await aws::describe_security_groups(client, std::move(any), filters);
-  for (const aws::SecurityGroup& group : groups) {
-    const bool gone = co_await delete_group(client, group.id);
-    (gone ? out.removed : out.kept).push_back(fmt::format("security group {}{}", group.name, gone ? "" : ": in use"));
+  if (!config.file_systems.empty()) {
+    Task<void> file_systems = remove_mounts(client, config, out);
+    co_await try_removal("file systems", std::move(file_systems), out);
   }
-  const auto keys = co_await aws::describe_key_pairs(client, filters);
-  for (const aws::KeyPair& key : keys) {
-    co_await aws::delete_key_pair(client, key.name);
-    out.removed.push_back("key pair " + key.name);
+  Task<void> groups = remove_groups(client, config, out);
+  co_await try_removal("security groups", std::move(groups), out);
+  Task<void> keys = remove_keys(client, config, out);
+  co_await try_removal("key pairs", std::move(keys), out);
+  if (!placement_groups.empty()) {
+    Task<void> placements = remove_placements(client, config, std::move(placement_groups), out);
+    co_await try_removal("placement groups", std::move(placements), out);
   }
-  const auto placements = co_await aws::describe_placement_groups(client, filters);
-  for (const aws::PlacementGroup& one : placements) {
-    co_await aws::delete_placement_group(client, one.name);
-    out.removed.push_back("placement group " + one.name);
+  for (const std::string& role : {head_role_name(config), workers_role_name(config)}) {
+    Task<void> removal = remove_role(client, role, out);
+    co_await try_removal("role " + role, std::move(removal), out);
   }
-  const std::string role = head_role_name(config);
-  const bool had_role = co_await aws::remove_instance_role(client, role);
-  if (had_role) out.removed.push_back("role " + role);
+  Task<void> volumes = name_volumes(client, config, out);
+  co_await try_removal("volumes", std::move(volumes), out);
   co_return out;
 }
 

@@ -1,7 +1,9 @@
 // gcp: Google's Compute Engine, in the words of its API and of Ray's files.
-#include <algorithm>
 #include <array>
 
+#include "clouds/gcp/gcp_launch.h"
+#include "clouds/gcp/machine_types.h"
+#include "clouds/common/shape_check.h"
 #include "clouds/kinds.h"
 #include "model/cluster_file.h"
 
@@ -12,8 +14,8 @@ using nlohmann::ordered_json;
 
 constexpr std::array<ConfigKey, 5> kGcpKeys{{
     {"provider.project_id", KeyType::kText, "", "the project; gcp cannot do without", KeyEra::kShared, "", "", "gcp"},
-    {"provider.gcp_credentials", KeyType::kSection, "", "credentials instead of the usual chain", KeyEra::kShared, "",
-     "", "gcp"},
+    {"provider.gcp_credentials", KeyType::kSection, "",
+     "credentials instead of the usual chain; used here, not sent to the head", KeyEra::kShared, "", "", "gcp"},
     {"provider.gcp_credentials.type", KeyType::kText, "", "credentials_token or service_account"},
     {"provider.gcp_credentials.credentials", KeyType::kText, "", "the token, or the account's JSON"},
     {"provider._has_tpus", KeyType::kAny, "", "written by Ray into its cache", KeyEra::kWritten},
@@ -34,37 +36,85 @@ DefaultTypes gcp_default_types() {
 }
 
 bool gcp_asks_for_spot(const ordered_json& config) {
-  const auto scheduling = config.find("scheduling");  // a list of one mapping in Ray's files, or the mapping
-  if (scheduling == config.end()) return false;
-  const auto preemptible = [](const ordered_json& one) {
-    return one.is_object() && (one.value("preemptible", false) || one.value("provisioningModel", "") == "SPOT");
-  };
-  if (!scheduling->is_array()) return preemptible(*scheduling);
-  return std::any_of(scheduling->begin(), scheduling->end(), preemptible);
+  const nlohmann::json scheduling = merged_scheduling(config);
+  return scheduling.value("preemptible", false) || scheduling.value("provisioningModel", "") == "SPOT";
+}
+
+bool is_known_machine(std::string_view name) { return find_gcp_type(gcp::last_part(name)).has_value(); }
+
+void check_types(const Yaml& types, Findings& findings) {
+  if (!types.is_mapping()) return;
+  for (const Yaml::Entry& type : types.entries()) {
+    const auto config = type.value.is_mapping() ? type.value.find("node_config") : std::nullopt;
+    if (config) warn_of_unknown_machine(type.value, "machineType", is_known_machine, findings);
+    if (config) check_gcp_node_config(*config, findings);
+  }
 }
 
 void read_gcp(const ConfigSection& top, ProviderConfig& out) {
+  (void)out;
   Findings& findings = top.findings();
+  const Yaml& file = top.node();
+  const auto provider = file.find("provider");
   if (!top.text("provider.project_id")) {
-    findings.unfilled(*top.node().find("provider"), "the provider has no project_id",
-                      "add project_id: PROJECT to provider");
+    findings.unfilled(*provider, "the provider has no project_id", "add project_id: PROJECT to provider");
   }
-  if (out.zones.size() > 1) {
-    findings.error(top.find("provider.availability_zone")->value, "gcp takes one availability_zone");
+  check_gcp_provider(*provider, findings);
+  for (const char* key : {"available_node_types", "node_types"}) {
+    if (const auto types = file.find(key)) check_types(*types, findings);
   }
+  for (const char* key : {"head_node", "worker_nodes"}) {
+    if (const auto config = file.find(key)) check_gcp_node_config(*config, findings);
+  }
+}
+
+// From the machine type and the cards beside it.
+std::optional<MachineOffer> gcp_offer(const ordered_json& config) {
+  const nlohmann::json given = config;
+  const auto type = find_gcp_type(machine_type_of(given));
+  if (!type) return std::nullopt;
+  constexpr int64_t kMilli = 1000, kMebi = 1 << 20;
+  MachineOffer out;
+  out.resources.set(std::string(kCpu), type->vcpus * kMilli);
+  out.resources.set(std::string(kMemory), type->memory_mib * kMebi / 10 * 7);
+  out.price_per_hour = type->price_per_hour;
+  int64_t gpus = type->gpus;
+  std::string_view gpu = type->gpu;
+  const nlohmann::json cards = given.value("guestAccelerators", nlohmann::json::array());
+  for (const nlohmann::json& card : cards.is_array() ? cards : nlohmann::json::array()) {
+    if (!card.is_object()) continue;
+    const auto count = card.find("acceleratorCount");
+    const int64_t number = count != card.end() && count->is_number_integer() ? count->get<int64_t>() : 1;
+    const GcpAccelerator* kind = find_gcp_accelerator(gcp::last_part(card.value("acceleratorType", "")));
+    gpus += number;
+    if (kind == nullptr) continue;
+    gpu = kind->gpu;
+    out.price_per_hour += kind->price_per_hour * static_cast<double>(number);
+  }
+  if (gpus > 0) {
+    out.resources.set(std::string(kGpu), gpus * kMilli);
+    if (!gpu.empty()) out.resources.set("accelerator_type:" + std::string(gpu), kMilli);
+  }
+  return out;
 }
 
 }  // namespace
 
 constexpr ProviderKind kGcp{.type = "gcp",
+                            .supported_as = "gcp",
+                            .can_make_head = true,
                             .offers_spot = true,
+                            .notices = NoticeService::kGcp,
                             .has_regions = true,
                             .ssh_user = "ubuntu",
                             .region = "us-west1",
                             .zone = "us-west1-a",
+                            .instance_type_key = "machineType",
                             .keys = kGcpKeys,
                             .default_types = gcp_default_types,
+                            .compile = compile_gcp_config,
                             .asks_for_spot = gcp_asks_for_spot,
-                            .read = read_gcp};
+                            .read = read_gcp,
+                            .offer_of = gcp_offer};
 
 }  // namespace rubato::clouds

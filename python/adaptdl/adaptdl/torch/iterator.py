@@ -1,0 +1,3 @@
+from rubato.torch.iterator import AdaptiveBPTTIterator
+
+__all__ = ["AdaptiveBPTTIterator"]

@@ -1,0 +1,42 @@
+"""Before the interpreter ends, the process group does, and gloo's threads with it.
+
+Gradients are averaged with a callback in Python, on a thread of gloo's. One that still runs it, or only gives back what it
+called, while the interpreter ends is thrown out of C++, and that takes the process down: a training that went well ended
+with "terminate called without an active exception".
+"""
+import atexit
+import threading
+
+import torch.distributed as dist
+
+from rubato import group as groups
+from rubato.torch.data import Loop
+
+_LEAVE_S = 2.0  # who waits longer waits for a collective that others will never join
+_registered = False
+
+
+def leave_at_exit():
+    """From the first group on. Handlers that the script registers later still find the group."""
+    global _registered
+    if not _registered:
+        _registered = True
+        atexit.register(_leave_in_time)
+
+
+def _leave_in_time():
+    if not dist.is_initialized() or dist.get_backend() != "gloo":
+        return
+    thread = threading.Thread(target=_leave, name="rubato-ending", daemon=True)
+    thread.start()
+    thread.join(_LEAVE_S)
+
+
+def _leave():
+    planned = groups.current()
+    if planned is not None:
+        planned.leave()
+        return
+    for model in list(Loop.models):  # their DistributedDataParallel keeps the group
+        model.leave_group()
+    dist.destroy_process_group()

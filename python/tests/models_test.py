@@ -1,0 +1,108 @@
+"""Several models in one loop, and one whose optimizer is called in other ways."""
+import json
+import os
+import unittest
+import warnings
+from unittest import mock
+
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # they are about the CPU, also where there is a GPU
+
+import testing
+import torch
+import torch.distributed as dist
+from group_test import GroupCase
+from rubato import collective
+from rubato.torch import (AdaptiveDataLoader, AdaptiveDataParallel, data, init_process_group, profile,
+                          remaining_epochs_until)
+
+EPOCHS, BATCHES = 4, 5  # of gan.py
+
+
+class Models(GroupCase):
+    def train(self, replicas, *arguments):
+        folder = self.fresh("-".join((str(replicas), *arguments)))
+        codes = self.finish(testing.start_group("gan.py", replicas, folder, 0, (str(EPOCHS), *arguments)))
+        text = testing.output(folder, 0, 0)
+        self.assertEqual(codes, [0] * replicas, text)
+        return json.loads(text.split("result ")[1])
+
+    def check(self, replicas, at_once, *arguments):
+        result = self.train(replicas, *arguments)
+        self.assert_close(result["weights"], self.train(1, "--plain", str(at_once), f"for-{replicas}")["weights"])
+        self.assertEqual(result["steps"], EPOCHS * BATCHES)
+        self.assertEqual(result["updates"], 2 * EPOCHS * BATCHES)
+        self.assertAlmostEqual(result["progress"], EPOCHS * BATCHES, places=6)  # the batch size does not change
+        self.assertEqual(result["known"], [True, True])
+        self.assertEqual(result["weight"][0], result["weight"][1])  # as many samples of both
+        # Counted with the first model's update: what the second one has found since is in the next step's.
+        self.assertGreater(result["params"][0], result["sqr"][0])
+
+    def test_a_step_counts_once_and_both_are_measured(self):
+        self.check(1, 8)
+        self.check(2, 8)
+
+    def test_two_backwards_of_a_step_that_accumulates_weigh_the_same(self):
+        self.check(1, 2, "--accumulate")
+        self.check(2, 4, "--accumulate")
+
+
+class Steps(testing.LibraryTest):
+    """One model, other ways to call its optimizer."""
+
+    def setUp(self):
+        super().setUp()
+        init_process_group("gloo")
+        self.addCleanup(dist.destroy_process_group)
+        self.addCleanup(collective.teardown)
+        self.model = torch.nn.Linear(2, 1)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.net = AdaptiveDataParallel(self.model, self.optimizer)
+        self.loader = AdaptiveDataLoader(torch.randn(32, 2), batch_size=4)
+
+    def backward(self, batch):
+        self.optimizer.zero_grad()
+        loss = self.net(batch).square().mean()
+        loss.backward()
+        return loss
+
+    def test_the_backward_of_a_closure_counts_and_is_measured(self):
+        before = self.model.weight.detach().clone()
+        for _ in remaining_epochs_until(2):
+            for batch in self.loader:
+                self.optimizer.step(lambda batch=batch: self.backward(batch))
+        self.assertEqual((profile.current().steps, profile.current().updates), (16, 16))
+        self.assertFalse(torch.equal(before, self.model.weight))
+        self.assertTrue(self.net.statistics.averages.known())
+
+    def test_a_second_step_of_a_batch_that_is_accumulated_is_warned_of_once(self):
+        self.loader.autoscale_batch_size(4, local_bsz_bounds=(1, 2), gradient_accumulation=True)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            for batch in self.loader:
+                for _ in range(2):
+                    self.backward(batch)
+                    self.optimizer.step()
+        self.assertEqual(len([one for one in caught if "more than once" in str(one.message)]), 1)
+
+    def test_what_was_noted_in_a_step_that_one_model_has_counted_stays(self):
+        listener, loop = mock.Mock(), data.Loop(4)
+        with mock.patch.object(data, "step_listeners", [listener]):
+            for counted in (False, True):
+                loop.dropped, loop.counted = True, counted
+                self.assertTrue(loop.end_step())
+        self.assertEqual(listener.commit.call_args_list, [mock.call(False), mock.call(True)])
+
+    def test_only_the_loop_that_trains_is_timed(self):
+        self.loader.autoscale_batch_size(4, local_bsz_bounds=(4, 4))  # one that may adapt, and has no choice
+        other = AdaptiveDataLoader(torch.randn(32, 2), batch_size=8)
+        for _ in remaining_epochs_until(1):
+            for loader in (self.loader, other):
+                for batch in loader:
+                    self.backward(batch)
+                    self.optimizer.step()
+        self.assertEqual({atomic for _, _, atomic in profile.current().times}, {4})
+
+
+del GroupCase
+if __name__ == "__main__":
+    unittest.main()

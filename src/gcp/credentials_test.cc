@@ -1,0 +1,216 @@
+#include "gcp/credentials.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/text.h"
+#include "gcp/fake_gcp_testing.h"
+#include "rest/rest_testing.h"
+
+namespace rubato::gcp {
+namespace {
+
+using nlohmann::json;
+using rest::http_answer;
+using rest::SentRequest;
+
+// A machine without a metadata server, unless a test answers for it.
+class GcpCredentialsTest : public ::testing::Test {
+ protected:
+  GcpCredentialsTest() {
+    settings.env = {{"HOME", "/home/ann"}};
+    scripted.network.answer = [](const SentRequest& sent) -> HttpResponse {
+      throw Error(ErrorCode::kUnavailable, "no route", sent.endpoint.host);
+    };
+  }
+
+  AccessToken find(Duration pause = Duration{}) {
+    AccessToken out;
+    scripted.run([&](World& world) { return find_in(world, settings, pause, out); });
+    return out;
+  }
+  static Task<void> find_in(World& world, Settings with, Duration pause, AccessToken& out) {
+    CredentialChain chain(world, std::move(with));
+    out = co_await chain.get(world.clock.wall());
+    if (pause == Duration{}) co_return;
+    co_await Sleep(world.clock.loop(), world.clock.now() + pause);
+    out = co_await chain.get(world.clock.wall());
+  }
+  Error find_error() {
+    try {
+      find();
+    } catch (const Error& error) {
+      return error;
+    }
+    ADD_FAILURE() << "credentials were found";
+    return Error(ErrorCode::kFailed, "");
+  }
+
+  void default_file(const json& document) {
+    scripted.write_file("/home/ann/.config/gcloud/application_default_credentials.json", document.dump());
+  }
+  void answer_with_tokens() {
+    scripted.network.answer = [this](const SentRequest&) {
+      return http_answer(200, json{{"access_token", fmt_token(++given)}, {"expires_in", 3600}}.dump());
+    };
+  }
+  static std::string fmt_token(int number) { return "token-" + std::to_string(number); }
+  const rest::SentRequest& sent(size_t index) { return scripted.network.sent.at(index); }
+
+  const json person = {{"type", "authorized_user"}, {"client_id", "id"}, {"client_secret", "secret"},
+                       {"refresh_token", "refresh+1"}, {"quota_project_id", "billed"}};
+  int given = 0;
+  rest::ScriptedWorld scripted;
+  Settings settings;
+};
+
+TEST_F(GcpCredentialsTest, APersonsRefreshTokenBuysAToken) {
+  default_file(person);
+  answer_with_tokens();
+  const AccessToken token = find();
+  EXPECT_EQ(token.text, "token-1");
+  EXPECT_EQ(token.quota_project, "billed");
+  EXPECT_EQ(sent(0).endpoint.host, "oauth2.googleapis.com");
+  EXPECT_TRUE(sent(0).tls);
+  EXPECT_EQ(sent(0).request.target, "/token");
+  EXPECT_EQ(sent(0).request.body,
+            "grant_type=refresh_token&client_id=id&client_secret=secret&refresh_token=refresh%2B1");
+}
+
+TEST_F(GcpCredentialsTest, ATokenIsKeptUntilShortlyBeforeItEnds) {
+  default_file(person);
+  answer_with_tokens();
+  EXPECT_EQ(find(50min).text, "token-1");
+  EXPECT_EQ(find(57min).text, "token-3") << "the second of another chain, renewed";
+}
+
+Task<void> renew_in(World& world, Settings with, bool& answers, std::vector<std::string>& got) {
+  CredentialChain chain(world, std::move(with));
+  for (const Duration wait : {Duration(0s), Duration(7min), Duration(1min)}) {
+    co_await Sleep(world.clock.loop(), world.clock.now() + wait);
+    answers = wait != 7min;
+    const AccessToken token = co_await chain.get(world.clock.wall());
+    got.push_back(token.text);
+  }
+}
+
+TEST_F(GcpCredentialsTest, AnOldTokenServesUntilANewOneCanBeHad) {
+  const std::map<std::string, std::string> google{{"metadata-flavor", "Google"}};
+  bool answers = true;
+  scripted.network.answer = [&](const SentRequest& one) -> HttpResponse {
+    if (!answers) throw Error(ErrorCode::kUnavailable, "no answer", one.endpoint.host);
+    return http_answer(200, json{{"access_token", fmt_token(++given)}, {"expires_in", 600}}.dump(), google);
+  };
+  std::vector<std::string> got;
+  scripted.run([&](World& world) { return renew_in(world, settings, answers, got); });
+  ASSERT_EQ(got.size(), 3u);
+  EXPECT_EQ(got[0], got[1]) << "the metadata server does not answer for a while";
+  EXPECT_NE(got[1], got[2]);
+}
+
+TEST_F(GcpCredentialsTest, TheNamedFileCountsBeforeTheUsualOne) {
+  default_file(person);
+  json other = person;
+  other["token_uri"] = "http://10.0.0.1:81/buy";
+  scripted.write_file("/keys/other.json", other.dump());
+  settings.env["GOOGLE_APPLICATION_CREDENTIALS"] = "/keys/other.json";
+  answer_with_tokens();
+  EXPECT_EQ(find().origin, "GOOGLE_APPLICATION_CREDENTIALS (/keys/other.json)");
+  EXPECT_EQ(sent(0).endpoint.host, "10.0.0.1");
+  EXPECT_EQ(sent(0).request.target, "/buy");
+}
+
+TEST_F(GcpCredentialsTest, AnImpersonatedAccountIsAskedForWithTheSourcesToken) {
+  default_file({{"type", "impersonated_service_account"},
+                {"service_account_impersonation_url",
+                 "http://iam.test/v1/projects/-/serviceAccounts/robot@p.iam.gserviceaccount.com:generateAccessToken"},
+                {"source_credentials", person}});
+  scripted.network.answer = [](const SentRequest& one) {
+    if (one.request.target == "/token") return http_answer(200, R"({"access_token": "mine", "expires_in": 3600})");
+    return http_answer(200, R"({"accessToken": "robots", "expireTime": "2100-01-01T00:00:00Z"})");
+  };
+  const AccessToken token = find();
+  EXPECT_EQ(token.text, "robots");
+  EXPECT_EQ(token.account, "robot@p.iam.gserviceaccount.com");
+  EXPECT_EQ(sent(1).request.headers.at("authorization"), "Bearer mine");
+}
+
+TEST_F(GcpCredentialsTest, OnAMachineOfGooglesItsAccountIsUsed) {
+  scripted.network.answer = [](const SentRequest& one) {
+    const std::map<std::string, std::string> google{{"metadata-flavor", "Google"}};
+    EXPECT_EQ(one.request.headers.at("metadata-flavor"), "Google");
+    if (one.request.target.ends_with("/email")) return http_answer(200, "head@p.iam.gserviceaccount.com", google);
+    return http_answer(200, R"({"access_token": "machines", "expires_in": 1800})", google);
+  };
+  const AccessToken token = find();
+  EXPECT_EQ(token.text, "machines");
+  EXPECT_EQ(token.account, "head@p.iam.gserviceaccount.com");
+  EXPECT_EQ(sent(0).endpoint.host, "169.254.169.254");
+}
+
+TEST_F(GcpCredentialsTest, WithoutAnyThePersonIsToldWhereWasLooked) {
+  const Error error = find_error();
+  EXPECT_EQ(error.code, ErrorCode::kAuth);
+  EXPECT_NE(error.where.find("/home/ann/.config/gcloud/application_default_credentials.json"), std::string::npos);
+  EXPECT_NE(error.hint.find("gcloud auth application-default login"), std::string::npos);
+}
+
+TEST_F(GcpCredentialsTest, ARefusalNamesItsReasonAndNoSecret) {
+  default_file(person);
+  scripted.network.answer = [](const SentRequest&) {
+    return http_answer(400, R"({"error": "invalid_grant", "error_description": "Token has been expired or revoked."})");
+  };
+  const Error error = find_error();
+  EXPECT_EQ(error.code, ErrorCode::kAuth);
+  EXPECT_NE(error.message.find("invalid_grant: Token has been expired or revoked"), std::string::npos);
+  EXPECT_EQ(error.message.find("refresh+1"), std::string::npos);
+}
+
+TEST_F(GcpCredentialsTest, WhatCannotBeUsedIsNamed) {
+  default_file({{"type", "external_account"}});
+  EXPECT_NE(find_error().message.find("external_account"), std::string::npos);
+  default_file({{"type", "service_account"}, {"client_email", "a@b"}});
+  EXPECT_NE(find_error().message.find("private_key"), std::string::npos);
+  default_file({{"type", "service_account"}, {"client_email", "a@b"}, {"private_key", "no key"}});
+  EXPECT_NE(find_error().message.find("no RSA key"), std::string::npos);
+}
+
+TEST_F(GcpCredentialsTest, TheClusterFilesOwnCountFirst) {
+  default_file(person);
+  settings.given = GivenCredentials{"credentials_token", R"({"token": "of-the-file"})", "c.yaml:3:5"};
+  EXPECT_EQ(find().text, "of-the-file");
+  EXPECT_TRUE(scripted.network.sent.empty());
+}
+
+// The stand-in checks the signature with arithmetic of its own.
+class GcpTokensTest : public FakeGcpFixture {
+ protected:
+  AccessToken get() {
+    return run<AccessToken>([this](Client& client) { return client.credentials().get(world.clock.wall()); });
+  }
+};
+
+TEST_F(GcpTokensTest, AServiceAccountsSignatureBuysAToken) {
+  const AccessToken token = get();
+  EXPECT_FALSE(token.text.empty());
+  EXPECT_TRUE(token.account.starts_with("tester@"));
+  EXPECT_EQ(calls("token"), 1);
+}
+
+TEST_F(GcpTokensTest, ATokenThatIsRefusedIsReplacedOnce) {
+  set({{"expire", {{"compute", 1}}}});
+  const auto list = [](Client& client) {
+    Call call;
+    call.operation = "zones.list";
+    call.path = client.compute_path() + "/zones";
+    return client.call(std::move(call));
+  };
+  EXPECT_TRUE(run<json>(list).contains("items"));
+  EXPECT_EQ(calls("token"), 2);
+  set({{"expire", {{"compute", 9}}}});
+  EXPECT_EQ(code_of([&] { run<json>(list); }), ErrorCode::kAuth);
+}
+
+}  // namespace
+}  // namespace rubato::gcp
