@@ -12,6 +12,9 @@
 namespace rubato::agent {
 
 namespace {
+// A failure is told with its last line, but nobody waits long for a reader that is behind.
+constexpr Duration kReadLastMax = 200ms;
+
 std::optional<PythonMain> warm_main(const LaunchSpec& spec, const std::vector<std::string>& argv) {
   PythonMain main;
   size_t before_args = 0;  // of argv
@@ -34,6 +37,11 @@ std::optional<PythonMain> warm_main(const LaunchSpec& spec, const std::vector<st
   main.target = argv[before_args - 1];
   main.args.assign(argv.begin() + static_cast<std::ptrdiff_t>(before_args), argv.end());
   return main;
+}
+
+Task<bool> joined(Scope& scope) {
+  co_await scope.join();
+  co_return true;
 }
 }  // namespace
 
@@ -107,7 +115,7 @@ std::optional<WorkerGroup::Named> WorkerGroup::find(const std::string& id) const
     if (worker->id != id) continue;
     const auto& status = worker->process->status();
     const bool well = worker->ended && status->ok() && !worker->failure && !worker->asked;
-    return Named{!worker->ended, worker->dismissed, well, worker->failure};
+    return Named{!worker->ended, worker->dismissed, well, worker->reading_last, worker->failure};
   }
   return std::nullopt;
 }
@@ -243,7 +251,13 @@ Task<void> WorkerGroup::watch(Worker& worker) {
       stop(SIGTERM, spec_.grace);
     }
   }
+  worker.reading_last = worker.failure && setup_.lines;
   if (!worker.id.empty()) on_change_();  // the others need not wait for the last of its output
+  if (worker.reading_last) {
+    co_await with_deadline(world_.clock.loop(), world_.clock.now() + kReadLastMax, joined(tee));
+    worker.reading_last = false;
+    on_change_();
+  }
   co_await tee.join();
   --live_;
   if (live_ == 0) {

@@ -68,6 +68,7 @@ class WorkerGroup {
     bool alive = false;
     bool dismissed = false;
     bool ended_well = false;                  // and not because it was told to stop
+    bool reading_last = false;                // it has ended; what it printed last may still be read
     std::optional<elastic::Failure> failure;  // it ended badly, and not by us
   };
   std::optional<Named> find(const std::string& id) const;  // nullopt: never started
@@ -108,6 +109,7 @@ class WorkerGroup {
     uint64_t started = 0;    // counts all of them
     bool dismissed = false;
     bool ended = false;      // and what it means was noted
+    bool reading_last = false;
     bool by_itself = false;  // it had ended when stop() was called first
     bool asked = false;      // stop() has told it to end
     std::unique_ptr<Tee> tee;  // null: its output does not come through us, or goes to `lines`

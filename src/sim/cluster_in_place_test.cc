@@ -111,6 +111,31 @@ TEST(ClusterInPlace, AJobGrowsWhileItTrains) {
   one.expect_end(0);
 }
 
+// The agent hears of the end by the kernel, and of the last line by a pipe: either may come first.
+TEST(ClusterInPlace, AFailureIsToldWithItsLastLine) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    ClusterSim cluster(seed, 1, 1);
+    LibraryModel model(cluster.sim);
+    cluster.machines.in_place = &model;
+    cluster.behaviour = [](const SpawnSpec&, const WorkerRecord&, Random&) {
+      WorkerModel crashes;
+      crashes.start_delay = 100ms;
+      crashes.crash_after = 50ms;
+      crashes.crash_output = "Traceback\nModuleNotFoundError: No module named 'x'\n";
+      crashes.crash_output_delay_max = 150ms;
+      return crashes;
+    };
+    model.start();
+    cluster.start_head();
+    cluster.submit(sim_job(1, 1));
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.all_ended(); }, 60s)) << cluster.story();
+    const cluster::Job& job = *cluster.job(0);
+    EXPECT_EQ(job.end_cause, cluster::JobEndCause::kSameCrash) << cluster.story();
+    EXPECT_EQ(job.restarts.used, 1) << seed << "\n" << cluster.story();
+    EXPECT_NE(job.reason.find("ModuleNotFoundError"), std::string::npos) << job.reason;
+  }
+}
+
 TEST(ClusterInPlace, ADrainedNodeIsLeftWithoutAStop) {
   InPlaceCluster one(2, 3, 4, sim_job(1, 3));
   ASSERT_TRUE(one.settles(3)) << one.cluster.story();

@@ -29,7 +29,8 @@ SimWorker::SimWorker(WorkerRegistry& registry, const ProcessHost& host, const Sp
       failing_(*this, &SimWorker::fail),
       silence_(*this, &SimWorker::fail),
       printing_(*this, &SimWorker::print_lines),
-      lease_(*this, &SimWorker::lease_over) {
+      lease_(*this, &SimWorker::lease_over),
+      crash_output_(*this, &SimWorker::print_crash) {
   record_.warm = warm;
   registry_.attach(record_.id, *this);
   try {
@@ -115,7 +116,7 @@ void SimWorker::pause_work() {
   working_.disarm();
 }
 
-void SimWorker::print(const std::string& text) {
+void SimWorker::print(const std::string& text, bool is_stderr) {
   switch (out_.kind) {
     case OutputTarget::Kind::kInherit:
       host_.console.out(text);
@@ -138,7 +139,7 @@ void SimWorker::print(const std::string& text) {
           registry_.network().simulator().mark("worker.output_not_kept");
         }
       }
-      OutputChunk chunk{false, text, kept_};
+      OutputChunk chunk{is_stderr, text, kept_};
       output_.push(std::move(chunk));
       break;
     }
@@ -153,6 +154,7 @@ void SimWorker::work_done() {
   }
   const bool crashes = model_.crash_after && (!model_.runs || *model_.crash_after < *model_.runs);
   if (crashes) registry_.network().simulator().mark("worker.crash");
+  crashed_ = crashes;
   end(crashes ? model_.crash_status : ExitStatus{model_.exit_code, 0});
 }
 
@@ -242,8 +244,16 @@ void SimWorker::end(ExitStatus status) {
   }
   record_.trained = worked_;
   registry_.finish(record_.id, status);
-  output_.close();
   ended_.notify();
+  if (!crashed_ || model_.crash_output.empty()) return output_.close();
+  const auto later_ns = registry_.random().below(static_cast<uint64_t>(model_.crash_output_delay_max.count()) + 1);
+  LocalLoop& kernel = *host_.node.kernel;
+  kernel.arm(crash_output_, kernel.now() + Duration(static_cast<int64_t>(later_ns)));
+}
+
+void SimWorker::print_crash() {
+  print(model_.crash_output, true);
+  output_.close();
 }
 
 std::unique_ptr<Process> ProgramProcesses::spawn(const SpawnSpec& spec) {

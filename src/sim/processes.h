@@ -49,7 +49,8 @@ class SimWorker final : public Process {
  private:
   void started();
   bool bind_master_port();
-  void print(const std::string& text);
+  void print(const std::string& text, bool is_stderr = false);
+  void print_crash();
   void print_lines();
   void work_done();
   void die() { end(dying_status_); }
@@ -71,7 +72,7 @@ class SimWorker final : public Process {
   std::optional<ExitStatus> status_;
   ExitStatus dying_status_;
 
-  bool training_ = false, stalled_ = false, lost_peer_ = false;
+  bool training_ = false, stalled_ = false, lost_peer_ = false, crashed_ = false;
   Instant working_since_{};  // global
   Duration worked_{};
 
@@ -79,7 +80,7 @@ class SimWorker final : public Process {
   Channel<OutputChunk> output_;
   uint64_t kept_ = 0;  // bytes in the file of out_
   // In the machine's time, so that a frozen machine's processes freeze too.
-  Due<SimWorker> starting_, working_, dying_, failing_, silence_, printing_, lease_;
+  Due<SimWorker> starting_, working_, dying_, failing_, silence_, printing_, lease_, crash_output_;
   uint64_t printed_ = 0;  // lines
 };
 

@@ -26,6 +26,8 @@ struct WorkerModel {
 
   std::optional<Duration> crash_after;  // of training, by itself
   ExitStatus crash_status{1, 0};
+  std::string crash_output;          // what it prints to stderr right before it crashes
+  Duration crash_output_delay_max{};  // its agent may hear of its end before it has read that
 
   std::optional<Duration> sigterm_delay = Duration::zero();  // nullopt: ignores SIGTERM and needs SIGKILL
   ExitStatus sigterm_status{0, 15};

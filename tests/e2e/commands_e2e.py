@@ -36,9 +36,13 @@ class CommandsTest(ClusterCase):
         self.assertIn("No module named 'no_such_module_at_all'", done.stderr)
         self.assertIn(f"the same error twice, right after the start, so {left} not used", done.stderr)
         self.assertEqual(self.rubato("logs", job["id"]).stdout.count("ModuleNotFoundError"), used + 1)
-        (ended,) = [event for event in self.json_lines("events", "--limit", 1000)
-                    if (event["type"], event.get("job")) == ("job-ended", job["id"])]
+        events = [event for event in self.json_lines("events", "--limit", 1000) if event.get("job") == job["id"]]
+        (ended,) = [event for event in events if event["type"] == "job-ended"]
         self.assertEqual(ended["data"]["cause"], 2)
+        causes = [event["data"]["cause"] for event in events if event["type"] == "restart-charged"]
+        self.assertEqual(len(causes), used)
+        for cause in causes:
+            self.assertIn("No module named 'no_such_module_at_all'", cause)
 
     def test_a_crash_that_ends_otherwise_the_next_time_is_restarted(self):
         self.up(ONE_CPU)
