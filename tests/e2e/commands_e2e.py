@@ -22,8 +22,8 @@ class CommandsTest(ClusterCase):
     def test_an_import_error_is_not_run_four_times(self):
         self.up(ONE_CPU)
         script = self.script("import no_such_module_at_all\n")
-        # On a busy machine Python may need more than the 5 s that count as the start: such a crash is one more, before the
-        # two that are alike.
+        # On a busy machine Python may need more than the 5 s that count as the start: such a crash is one more, before
+        # the two that are alike.
         for _ in range(3):
             done = self.rubato("submit", "--wait", script, code=1)
             job = self.job(done.stdout.strip())
