@@ -61,7 +61,6 @@ std::vector<InPlace::Ended> InPlace::take_ended(const WorkerGroup& workers, bool
     const auto worker = worker_of(slot, workers);
     const bool member = planned(slot.id);
     if (!worker || worker->alive || worker->dismissed || (member && !planned_too)) continue;
-    if (worker->reading_last) continue;
     finished = finished || (member && worker->ended_well);
     ended.push_back({slot.id, member, slot.report.has_value(), worker->ended_well, worker->failure});
     renew(slot);

@@ -256,7 +256,10 @@ void JobOrderRunner::adopt_plan() {
 
 std::vector<Failure> JobOrderRunner::dead_members() const {
   std::vector<Failure> list;
-  for (const auto& [id, failure] : dead_) list.push_back(failure);
+  for (const auto& [id, failure] : dead_) {
+    const auto worker = group_ ? group_->workers.find(id) : std::nullopt;
+    if (!worker || !worker->reading_last) list.push_back(failure);
+  }
   return explained(std::move(list));
 }
 
