@@ -13,6 +13,9 @@ const char kSourceFolder[] = "@CMAKE_SOURCE_DIR@";
 ]] @ONLY)
 add_library(rubato_source_folder STATIC ${CMAKE_BINARY_DIR}/source_folder.cc)
 
+# Large tests, which build in parallel, and those that name their own things alike.
+set(tests_apart cli clouds cluster head os provider sim simulate)
+
 function(rubato_layer_tests NAME)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${NAME}/*_test.cc
     ${CMAKE_SOURCE_DIR}/src/${NAME}/*/*_test.cc)
@@ -20,6 +23,10 @@ function(rubato_layer_tests NAME)
     return()
   endif()
   add_executable(${NAME}_test ${sources})
+  # As in rubato_layer(): most of a small test's time is that of the headers it includes.
+  if(NOT NAME IN_LIST tests_apart)
+    set_target_properties(${NAME}_test PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
+  endif()
   target_include_directories(${NAME}_test PRIVATE ${RAPIDCHECK_INCLUDE})
   target_link_libraries(${NAME}_test PRIVATE rubato_${NAME} ${ARGN} rubato_source_folder ${RAPIDCHECK_LIBRARY}
     GTest::gtest GTest::gtest_main)

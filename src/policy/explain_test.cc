@@ -15,7 +15,7 @@ TEST(Explain, SaysWhatWasWanted) {
 TEST(Explain, AWorkerThatNoTypeHoldsNamesTheNearestType) {
   History history = nodes_of(1, 4);
   const JobId job = history.submit(1, 1, cpus(8));
-  const Placement result = place_now(history);
+  const PlacedJobs result = place_now(history);
   EXPECT_EQ(result.held.at(job).reasons.against,
             (std::vector{obstacle("no node type can hold one worker of 8 CPU; the nearest, 'n', has 4 CPU",
                                   "cluster.yaml:5:16")}));
@@ -69,7 +69,7 @@ TEST(Explain, MoreNodesThanTheClusterMayHaveNamesItsLimit) {
   history.node_up("a");
   const JobId job = history.submit(13, 13);
   const JobId fits = history.submit(12, 12);
-  const Placement result = place_now(history);
+  const PlacedJobs result = place_now(history);
   EXPECT_EQ(result.held.at(job).reasons.against,
             (std::vector{obstacle("the cluster can hold 12 workers of this size at most (max_workers 3 over all types)",
                                   "cluster.yaml:3:14")}));
@@ -131,7 +131,7 @@ TEST(Explain, NodesThatOfferMoreThanTheFileSaysAreNoSurprise) {
   history.add(History::joined(NodeId{"n-1"}, "other", cpus(16)));
   const JobId held = history.submit(2, 2, cpus(10));
   const JobId placed = history.submit(1, 1, cpus(10));
-  const Placement result = place_now(history);
+  const PlacedJobs result = place_now(history);
   EXPECT_TRUE(result.placed.contains(placed));
   EXPECT_EQ(result.held.at(held).reasons.against.at(0).where, "cluster.yaml:5:16");
 }
@@ -145,7 +145,7 @@ TEST(Explain, ReasonsThatOnlyDifferInNumbersAreWrittenSeldom) {
   EXPECT_EQ(place_and_apply(history).against(job), "room for 0 of 8 workers now");
   EXPECT_TRUE(place_now(history).held.empty()) << "said already";
   history.add(JobEnded{small, JobResult::kSucceeded, ""});
-  const Placement soon = place_now(history);
+  const PlacedJobs soon = place_now(history);
   EXPECT_TRUE(soon.held.empty());
   ASSERT_TRUE(soon.wake.at);
   EXPECT_GE(*soon.wake.at, later(history.now, kHoldAgain));

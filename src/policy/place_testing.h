@@ -12,7 +12,7 @@ using namespace cluster;  // NOLINT: the words of the subject
 
 using Seats = std::vector<std::pair<std::string, int>>;
 
-struct Placement {
+struct PlacedJobs {
   std::map<JobId, JobPlaced> placed;
   std::map<JobId, JobHeld> held;
   Wake wake;
@@ -33,8 +33,8 @@ struct Placement {
   }
 };
 
-inline Placement place_now(const History& history, const Observed& observed = {}) {
-  Placement result;
+inline PlacedJobs place_now(const History& history, const Observed& observed = {}) {
+  PlacedJobs result;
   for (const Event& event : place(history.state, observed, history.now, result.wake)) {
     if (const auto* placed = std::get_if<JobPlaced>(&event)) {
       EXPECT_TRUE(result.placed.emplace(placed->job, *placed).second) << "twice";
@@ -48,8 +48,8 @@ inline Placement place_now(const History& history, const Observed& observed = {}
 }
 
 // Decides once and writes it down.
-inline Placement place_and_apply(History& history, const Observed& observed = {}) {
-  const Placement result = place_now(history, observed);
+inline PlacedJobs place_and_apply(History& history, const Observed& observed = {}) {
+  const PlacedJobs result = place_now(history, observed);
   for (const auto& [job, event] : result.held) history.add(event);
   for (const auto& [job, event] : result.placed) history.add(event);
   return result;

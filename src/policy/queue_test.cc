@@ -58,7 +58,7 @@ TEST(Queue, TheFirstIsTheOneThatIsPlacedWhenThereIsRoom) {
   submit(history, "bob", -1);
   const JobId first = submit(history, "cid", 3, 4);
   EXPECT_EQ(order(history).front(), first);
-  const Placement placed = place_now(history);
+  const PlacedJobs placed = place_now(history);
   EXPECT_TRUE(placed.placed.contains(first));
   EXPECT_EQ(placed.placed.size(), 1u);
 }

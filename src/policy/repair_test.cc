@@ -14,7 +14,7 @@ Observed ready(const History& history, const JobId& job, const std::vector<std::
 TEST(Repair, AJobThatRunsIsLeftAlone) {
   History history = nodes_of(2, 4);
   history.running(job_of(2, 2), {{"n-1", 2}});
-  const Placement result = place_now(history);
+  const PlacedJobs result = place_now(history);
   EXPECT_TRUE(result.placed.empty() && result.held.empty());
 }
 
@@ -22,7 +22,7 @@ TEST(Repair, LostWorkersAreReplacedAtOnceAndRanksKeepTheirOrder) {
   History history = nodes_of(4, 2);
   const JobId job = history.running(job_of(2, 6), {{"n-3", 2}, {"n-1", 2}, {"n-2", 2}});
   history.add(NodeLost{NodeId{"n-1"}, "silent"});
-  const Placement result = place_now(history);
+  const PlacedJobs result = place_now(history);
   EXPECT_EQ(result.seats(job), (Seats{{"n-3", 2}, {"n-2", 2}, {"n-4", 2}}));
   EXPECT_EQ(result.placed.at(job).cause, "node n-1 was lost");
   EXPECT_EQ(result.placed.at(job).generation, 2u);
@@ -38,7 +38,7 @@ TEST(Repair, GoesOnWithFewerOrWaitsForItsMinimum) {
   History other = nodes_of(2, 2);
   const JobId gang = other.running(job_of(4, 4), {{"n-1", 2}, {"n-2", 2}});
   other.add(NodeLost{NodeId{"n-2"}, "silent"});
-  const Placement result = place_and_apply(other);
+  const PlacedJobs result = place_and_apply(other);
   EXPECT_EQ(result.against(gang), "node n-2 was lost");
   EXPECT_EQ(other.job(gang).phase, JobPhase::kQueued);
   other.node_up("n");
@@ -52,7 +52,7 @@ TEST(Repair, AJobThatLosesItsSeatsGivesNone) {
   const JobId job = history.running(job_of(3, 4), {{"n-1", 2}, {"n-2", 2}});
   history.submit(1, 1);
   history.add(NodeLost{NodeId{"n-2"}, "silent"});
-  const Placement result = place_now(history);
+  const PlacedJobs result = place_now(history);
   EXPECT_TRUE(result.held.contains(job));
   EXPECT_FALSE(result.placed.contains(job));
 }
@@ -61,7 +61,7 @@ TEST(Repair, AReplacedAgentHasNoneOfTheWorkers) {
   History history = nodes_of(1, 2);
   const JobId job = history.running(job_of(2, 2), {{"n-1", 2}});
   history.add(History::joined(NodeId{"n-1"}, "other", cpus(2)));
-  const Placement result = place_now(history);
+  const PlacedJobs result = place_now(history);
   EXPECT_EQ(result.seats(job), (Seats{{"n-1", 2}}));
   EXPECT_EQ(result.placed.at(job).seats[0].agent, AgentId{"other"});
 }
@@ -88,7 +88,7 @@ TEST(Repair, ASeatThatDoesNotAnswerInTimeIsReplacedAndShunned) {
   const JobId job = history.submit(4, 4);
   history.place(job, {{"n-1", 2}, {"n-2", 2}});
   const Observed observed = ready(history, job, {"n-1"});
-  Placement result = place_now(history, observed);
+  PlacedJobs result = place_now(history, observed);
   EXPECT_TRUE(result.placed.empty());
   EXPECT_EQ(result.wake.at, later(history.now, 60s)) << "rescale_timeout; nothing was to be saved yet";
   history.pass(60s);
@@ -103,7 +103,7 @@ TEST(Repair, WithNothingBetterAnUnreadySeatIsWaitedFor) {
   const JobId job = history.submit(2, 2);
   history.place(job, {{"n-1", 2}});
   history.pass(1h);
-  const Placement result = place_now(history);
+  const PlacedJobs result = place_now(history);
   EXPECT_TRUE(result.placed.empty() && result.held.empty());
 }
 
@@ -121,7 +121,7 @@ TEST(Grow, WaitsUntilJoinsHaveSettled) {
   const JobId job = history.running(job_of(2, 6), {{"n-1", 2}});
   history.pass(1min);
   history.node_up("n");
-  Placement result = place_now(history);
+  PlacedJobs result = place_now(history);
   EXPECT_TRUE(result.placed.empty());
   EXPECT_EQ(result.wake.at, later(history.now, kJoinsSettle));
   history.pass(kJoinsSettle / 2);
@@ -136,7 +136,7 @@ TEST(Grow, NotTooOften) {
   History history = nodes_of(2, 2);
   const JobId job = history.running(job_of(2, 6), {{"n-1", 2}});
   history.pass(2s);
-  Placement result = place_now(history);
+  PlacedJobs result = place_now(history);
   EXPECT_TRUE(result.placed.empty());
   EXPECT_EQ(result.wake.at, later(history.now, kGrowEvery - 2s));
   history.pass(kGrowEvery - 2s);
@@ -148,7 +148,7 @@ TEST(Grow, DealsOutEvenlyUpToTheMaximum) {
   const JobId a = history.submit(1, 3);
   const JobId b = history.submit(2, 20);
   const JobId c = history.submit(1, 20);
-  const Placement result = place_now(history);
+  const PlacedJobs result = place_now(history);
   EXPECT_EQ(result.workers(a), 3);
   EXPECT_EQ(result.workers(b), 7);
   EXPECT_EQ(result.workers(c), 6) << "5 above the minimum each, the older one first";
@@ -164,7 +164,7 @@ TEST(Grow, InWholeSteps) {
   History history = nodes_of(1, 11);
   const JobId a = history.submit(in_steps(4, 12, 4));
   const JobId b = history.submit(1, 20);
-  const Placement result = place_now(history);
+  const PlacedJobs result = place_now(history);
   EXPECT_EQ(result.workers(a), 8);
   EXPECT_EQ(result.workers(b), 3);
 }
@@ -193,7 +193,7 @@ TEST(Grow, NotOntoShunnedNodesAndWakesWhenTheyAreForgiven) {
   history.add(JobPlaced{job, 1, {Seat{NodeId{"n-1"}, AgentId{"agent-n-1"}, 2}}, "", {}, {NodeId{"n-2"}}});
   history.start(job);
   history.pass(30s);
-  const Placement result = place_now(history);
+  const PlacedJobs result = place_now(history);
   EXPECT_TRUE(result.placed.empty());
   EXPECT_EQ(result.wake.at, later(history.now, 30s));
   history.pass(30s);

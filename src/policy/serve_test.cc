@@ -15,7 +15,7 @@ TEST(Serve, HigherPriorityFirstThenTheOlder) {
   const JobId low = history.submit(with(job_of(2, 2), 0));
   const JobId high = history.submit(with(job_of(2, 2), 5));
   const JobId high_later = history.submit(with(job_of(2, 2), 5));
-  const Placement result = place_now(history);
+  const PlacedJobs result = place_now(history);
   EXPECT_EQ(result.workers(high), 2);
   EXPECT_EQ(result.workers(high_later), 2);
   EXPECT_EQ(result.against(low), "room for 0 of 2 workers now");
@@ -29,7 +29,7 @@ TEST(Serve, OwnersTakeTurnsByTheirShare) {
   history.pass(1s);
   const JobId b1 = history.submit(with(job_of(1, 1), 0, "bob"));
   const JobId b2 = history.submit(with(job_of(1, 1), 0, "bob"));
-  const Placement result = place_now(history);
+  const PlacedJobs result = place_now(history);
   EXPECT_EQ(result.placed.count(a1) + result.placed.count(a2) + result.placed.count(b1) + result.placed.count(b2), 4u);
   EXPECT_TRUE(result.held.contains(a3));
 }
@@ -40,7 +40,7 @@ TEST(Serve, WhatAnOwnerHasAlreadyCounts) {
   const JobId ann = history.submit(with(job_of(1, 1), 0, "ann"));
   history.pass(1s);
   const JobId bob = history.submit(with(job_of(1, 1), 0, "bob"));
-  const Placement result = place_now(history);
+  const PlacedJobs result = place_now(history);
   EXPECT_TRUE(result.placed.contains(bob));
   EXPECT_TRUE(result.held.contains(ann));
 }
@@ -50,7 +50,7 @@ TEST(Serve, AGangIsAllOrNothingAndSmallerOnesPass) {
   history.running(job_of(4, 4), {{"n-1", 4}});
   const JobId gang = history.submit(6, 6);
   const JobId small = history.submit(2, 2);
-  const Placement result = place_now(history);
+  const PlacedJobs result = place_now(history);
   EXPECT_TRUE(result.held.contains(gang));
   EXPECT_EQ(result.seats(small), (Seats{{"n-2", 2}}));
 }
@@ -62,7 +62,7 @@ TEST(Serve, NothingPassesAStarvedJob) {
   history.pass(kStarvation);
   const JobId small = history.submit(2, 2);
   const JobId important = history.submit(with(job_of(2, 2), 1));
-  const Placement result = place_now(history);
+  const PlacedJobs result = place_now(history);
   EXPECT_TRUE(result.held.contains(gang));
   EXPECT_EQ(result.against(small), fmt::format("job {} has waited too long: nothing passes it any more", gang.value));
   EXPECT_TRUE(result.placed.contains(important)) << "it comes before";
@@ -78,7 +78,7 @@ TEST(Serve, WhatAStarvedJobCanNotUseIsForOthers) {
   history.pass(kStarvation);
   const JobId fits_beside = history.submit(1, 1, cpus(4));
   const JobId on_big = history.submit(1, 1, cpus(2));
-  const Placement result = place_now(history);
+  const PlacedJobs result = place_now(history);
   EXPECT_TRUE(result.held.contains(starved));
   EXPECT_EQ(result.seats(fits_beside), (Seats{{small.value, 1}}));
   EXPECT_EQ(result.against(on_big),
@@ -92,7 +92,7 @@ TEST(Serve, AJobThatCanNotRunStarvesNobody) {
   const JobId wide = history.submit(1, 1, cpus(5));
   history.pass(kStarvation * 2);
   const JobId small = history.submit(2, 2);
-  const Placement result = place_now(history);
+  const PlacedJobs result = place_now(history);
   EXPECT_TRUE(result.placed.contains(small));
   EXPECT_TRUE(result.held.contains(huge) && result.held.contains(wide));
 }
@@ -122,7 +122,7 @@ TEST(Serve, ElasticJobsGiveUpWorkersAboveTheirMinimum) {
   History history = nodes_of(2, 4);
   const JobId elastic = history.running(job_of(2, 8), {{"n-1", 4}, {"n-2", 4}});
   const JobId queued = history.submit(3, 3);
-  const Placement result = place_and_apply(history);
+  const PlacedJobs result = place_and_apply(history);
   EXPECT_EQ(result.workers(elastic), 5);
   EXPECT_EQ(result.placed.at(elastic).cause, "makes room for job " + queued.value);
   EXPECT_EQ(result.against(queued), "other jobs are giving up workers above their minimum for it");
@@ -150,7 +150,7 @@ TEST(Serve, TheLeastImportantGivesFirstAndOnlyWhatHelps) {
   const JobId low = history.running(with(job_of(1, 4), 0), {{"n-2", 4}});
   const JobId high = history.running(with(job_of(1, 4), 1), {{"n-3", 4}});
   const JobId queued = history.submit(with(job_of(1, 1, cpus(3)), 2));
-  const Placement result = place_now(history);
+  const PlacedJobs result = place_now(history);
   EXPECT_EQ(result.workers(low), 1);
   EXPECT_FALSE(result.placed.contains(high) || result.placed.contains(hog) || result.placed.contains(queued));
   EXPECT_FALSE(result.placed.contains(useless)) << "a CPU of n-1 makes no room for three";
@@ -161,7 +161,7 @@ TEST(Serve, RoomThatIsMadeIsNotGivenToSmallerJobs) {
   const JobId elastic = history.running(job_of(1, 6), {{"n-1", 6}});
   const JobId first = history.submit(4, 4);
   const JobId small = history.submit(2, 2);
-  const Placement result = place_and_apply(history);
+  const PlacedJobs result = place_and_apply(history);
   EXPECT_EQ(result.workers(elastic), 4);
   EXPECT_FALSE(result.placed.contains(small)) << "the two that are free are the first one's";
   history.start(elastic);
@@ -184,7 +184,7 @@ TEST(Serve, ANodeThatOneJobShunsIsThereForTheNext) {
   history.add(JobHeld{first, {}});
   history.add(SeatVacated{first, NodeId{"n-1"}});
   const JobId second = history.submit(2, 2);
-  const Placement result = place_now(history);
+  const PlacedJobs result = place_now(history);
   EXPECT_TRUE(result.held.contains(first));
   EXPECT_TRUE(result.placed.contains(second));
   EXPECT_EQ(result.wake.at, later(history.now, 60s)) << "then it may be used again";
@@ -204,7 +204,7 @@ TEST(Serve, GpusAndOwnResourcesBindToo) {
   each = cpus(1);
   each.set("license", 1000);
   const JobId licensed = history.submit(1, 4, each);
-  const Placement result = place_now(history);
+  const PlacedJobs result = place_now(history);
   EXPECT_EQ(result.seats(gpu), (Seats{{"special-1", 1}}));
   EXPECT_EQ(result.seats(licensed), (Seats{{"special-1", 1}}));
 }
@@ -213,7 +213,7 @@ TEST(Serve, NothingStartsWhileTheClusterShutsDown) {
   History history = nodes_of(1, 4);
   const JobId job = history.submit(1, 1);
   history.add(ShutdownRequested{});
-  const Placement result = place_now(history);
+  const PlacedJobs result = place_now(history);
   EXPECT_TRUE(result.placed.empty());
   EXPECT_EQ(result.against(job), "the cluster is shutting down");
 }
