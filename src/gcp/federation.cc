@@ -14,6 +14,7 @@ namespace rubato::gcp {
 namespace {
 
 using nlohmann::json;
+using rest::object_at;
 using rest::text_at;
 
 constexpr std::string_view kGrant = "urn:ietf:params:oauth:grant-type:token-exchange";
@@ -66,11 +67,11 @@ SubjectSource read_source(const json& document, const std::string& origin) {
   out.file = text_at(given, "file");
   out.url = text_at(given, "url");
   if (out.file.empty() == out.url.empty()) refuse("credential_source has to name a file or a url", origin);
-  const json headers = given.value("headers", json::object());
+  const json headers = object_at(given, "headers");
   for (const auto& [name, value] : headers.items()) {
     if (value.is_string()) out.headers[name] = value.get<std::string>();
   }
-  const json format = given.value("format", json::object());
+  const json format = object_at(given, "format");
   const std::string type = text_at(format, "type");
   if (type == "json") {
     out.key = required_text(format, "subject_token_field_name", origin);
@@ -81,7 +82,7 @@ SubjectSource read_source(const json& document, const std::string& origin) {
 }
 
 std::chrono::seconds life_of(const json& document) {
-  const json given = document.value("service_account_impersonation", json::object());
+  const json given = object_at(document, "service_account_impersonation");
   const std::string text = text_at(given, "token_lifetime_seconds");
   int seconds = 3600;
   std::from_chars(text.data(), text.data() + text.size(), seconds);
