@@ -6,8 +6,8 @@
 //   4. the machine's service account                    the metadata server
 //
 // A file is a service account's key (a JWT signed with RS256 buys a token), a person's refresh token, somebody else's
-// token that Google takes for its own (federation.h), or the impersonation of an account with one of these. Tokens are kept until some minutes before they end; where no new one
-// can be had, the old one serves until then.
+// token that Google takes for its own (federation.h), or the impersonation of an account with one of these. Tokens are
+// kept until some minutes before they end; where no new one can be had, the old one serves until then.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -270,7 +270,8 @@ TEST_F(GcpFederationTest, WhatIsNotSupportedSaysSo) {
   EXPECT_NE(find_error().message.find("AWS's signatures"), std::string::npos);
   default_file(federated({{"file", "/no/token"}}));
   EXPECT_NE(find_error().message.find("/no/token"), std::string::npos);
-  default_file(federated({{"file", "/var/run/token"}, {"format", {{"type", "json"}, {"subject_token_field_name", "t"}}}}));
+  const json format = {{"type", "json"}, {"subject_token_field_name", "t"}};
+  default_file(federated({{"file", "/var/run/token"}, {"format", format}}));
   scripted.write_file("/var/run/token", R"({"other": "x"})");
   EXPECT_NE(find_error().message.find("no token under \"t\""), std::string::npos);
   EXPECT_TRUE(scripted.network.sent.empty());

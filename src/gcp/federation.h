@@ -1,5 +1,5 @@
-// Workload and workforce identity federation (`external_account`): somebody else's token for a person or a program, which
-// Google's token server takes and gives one of its own for.
+// Workload and workforce identity federation (`external_account`): somebody else's token for a person or a program,
+// which Google's token server takes and gives one of its own for.
 //
 //   credential_source   a file, or a URL (GitHub Actions, Azure): the subject's token, as text or under a key of JSON
 //   token_url           Google's Security Token Service (RFC 8693)
