@@ -136,12 +136,15 @@ void set_metadata(json& config, const GcpConfig& cluster, const GcpSurroundings&
   if (!metadata.is_object()) metadata = json::object();
   json& items = metadata["items"];
   if (!items.is_array()) items = json::array();
-  // Said in any case: what the project says may change while the cluster is there.
   const bool by_login = uses_login(config, around.uses_login);
+  // Said in any case: what the project says may change while the cluster is there.
+  const json said = {{"key", "enable-oslogin"}, {"value", by_login ? "TRUE" : "FALSE"}};
   std::erase_if(items.get_ref<json::array_t&>(),
                 [](const json& one) { return text_at(one, "key") == "enable-oslogin"; });
-  items.push_back({{"key", "enable-oslogin"}, {"value", by_login ? "TRUE" : "FALSE"}});
-  if (by_login) return;
+  if (by_login) {
+    items.push_back(said);
+    return;
+  }
   std::vector<std::string> lines;
   for (const json& item : items) {
     if (text_at(item, "key") == "ssh-keys") lines.push_back(text_at(item, "value"));
@@ -151,6 +154,7 @@ void set_metadata(json& config, const GcpConfig& cluster, const GcpSurroundings&
     if (!key.empty()) lines.push_back(fmt::format("{}:{}", cluster.ssh_user, key));
   }
   if (!lines.empty()) items.push_back({{"key", "ssh-keys"}, {"value", join(lines, "\n")}});
+  items.push_back(said);
 }
 
 void set_accelerators(json& config, const std::string& zone) {
