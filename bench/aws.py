@@ -77,8 +77,8 @@ def bench_s3(options):
         for name, words in programs.items():
             for what, args in (("up", ["file", "s3://bucket/x"]), ("down", ["s3://bucket/x", "back"])):
                 rounds = [timed(words + args, server.env, folder) for _ in range(options.rounds)]
-                print(f"{name:<10} {what:<4} {options.mb / min(s for s, _ in rounds):6.0f} MB/s, "
-                      f"at most {max(m for _, m in rounds):.0f} MB of memory")
+                print(f"{name:<10} {what:<4} {options.mb / min(each.seconds for each in rounds):6.0f} MB/s, "
+                      f"at most {max(each.memory for each in rounds):.0f} MB of memory")
 
 
 if __name__ == "__main__":

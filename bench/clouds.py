@@ -5,6 +5,7 @@
              needs what tests/e2e/hosts.py needs (root, network namespaces)
 """
 import argparse
+import collections
 import json
 import os
 import subprocess
@@ -19,14 +20,17 @@ RUBATO = os.environ.get("RUBATO", str(ROOT / "build/rubato"))
 BOOT_S = 5
 
 
+Run = collections.namedtuple("Run", ("seconds", "memory", "own"))
+
+
 def timed(command, env, folder, code=0):
-    """(seconds, MB of memory at most)"""
+    """A Run: seconds by the clock and of its own, MB of memory at most."""
     begin = time.monotonic()
     process = subprocess.Popen(command, env=env, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     if os.waitstatus_to_exitcode(status) != code:
         raise SystemExit(f"{command} failed")
-    return time.monotonic() - begin, usage.ru_maxrss / 1024
+    return Run(time.monotonic() - begin, usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime)
 
 
 class StandIn:
@@ -51,8 +55,9 @@ def bench_list(cloud, options):
         cloud.fill(server, options.machines)
         Path(folder, "cluster.yaml").write_text(cloud.file(options.machines))
         rounds = [timed([RUBATO, "audit", "cluster.yaml"], server.env, folder, code=1) for _ in range(options.rounds)]
-        print(f"audit      {options.machines} machines: {min(s for s, _ in rounds):.2f} s, "
-              f"{max(m for _, m in rounds):.0f} MB of memory")
+        print(f"audit      {options.machines} machines: {min(each.seconds for each in rounds):.2f} s "
+              f"({min(each.own for each in rounds):.2f} s of it rubato's own CPU time, the rest the stand-in's), "
+              f"{max(each.memory for each in rounds):.0f} MB of memory; load {os.getloadavg()[0]:.0f}")
 
 
 def bench_cluster(cloud, options):
@@ -68,7 +73,7 @@ def bench_cluster(cloud, options):
             | cloud.environment(server)
         Path(folder, "cluster.yaml").write_text(cloud.file(options.workers))
         try:
-            seconds, _ = timed([RUBATO, "up", "-y", "cluster.yaml"], env, folder)
+            seconds = timed([RUBATO, "up", "-y", "cluster.yaml"], env, folder).seconds
             print(f"up         1+{options.workers}, machines boot in {BOOT_S} s (the head's, then the workers'): "
                   f"{seconds:.1f} s")
             time.sleep(10)

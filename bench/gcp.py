@@ -78,8 +78,8 @@ def bench_gcs(options):
                 file.write(os.urandom(1_000_000))
         for what, args in (("up", ["file", "gs://bucket/x"]), ("down", ["gs://bucket/x", "back"])):
             rounds = [timed([RUBATO, "cp", *args], server.env, folder) for _ in range(options.rounds)]
-            print(f"rubato cp  {what:<4} {options.mb / min(s for s, _ in rounds):6.0f} MB/s, "
-                  f"at most {max(m for _, m in rounds):.0f} MB of memory")
+            print(f"rubato cp  {what:<4} {options.mb / min(each.seconds for each in rounds):6.0f} MB/s, "
+                  f"at most {max(each.memory for each in rounds):.0f} MB of memory")
 
 
 if __name__ == "__main__":

@@ -34,6 +34,36 @@ const Partition& partition_with(std::string_view region) {
   return *std::ranges::find_if(kPartitions, [&](const Partition& one) { return region.starts_with(one.regions); });
 }
 
+constexpr const char* kUseFips = "AWS_USE_FIPS_ENDPOINT";
+constexpr const char* kUseDualStack = "AWS_USE_DUALSTACK_ENDPOINT";
+bool is_set(const Environment& env, const char* name) { return to_lower(rest::variable(env, name)) == "true"; }
+
+// Of one API with IPv6; empty: the partition has none.
+std::string_view dual_stack_domain(const Partition& partition) {
+  if (partition.name == "aws" || partition.name == "aws-us-gov") return "api.aws";
+  return partition.name == "aws-cn" ? "api.amazonwebservices.com.cn" : "";
+}
+
+// AWS's hosts where FIPS 140 or IPv6 is asked for, which differ as the endpoints of botocore say.
+std::string host_for(const Service& service, std::string_view region, const Environment& env) {
+  const bool fips = is_set(env, kUseFips), dual = is_set(env, kUseDualStack);
+  const std::string usual = default_host(service, region);
+  if ((!fips && !dual) || service.name == kSso.name) return usual;
+  const Partition& partition = partition_with(region);
+  if (service.global) return fips && partition.name == "aws" ? "iam-fips.amazonaws.com" : usual;
+  // In GovCloud most hosts are FIPS's own.
+  const bool as_usual = partition.name == "aws-us-gov" && service.name != kS3.name && service.name != kEfs.name;
+  const std::string prefix = fmt::format("{}{}", service.prefix, fips && !as_usual ? "-fips" : "");
+  if (!dual) return fmt::format("{}.{}.{}", prefix, region, partition.domain);
+  if (service.name == kS3.name) return fmt::format("{}.dualstack.{}.{}", prefix, region, partition.domain);
+  const std::string_view domain = dual_stack_domain(partition);
+  if (domain.empty()) {
+    throw Error(ErrorCode::kUsage, fmt::format("{} has no hosts with IPv6", partition.name), kUseDualStack,
+                "take the variable away, or use_dualstack_endpoint of the profile");
+  }
+  return fmt::format("{}.{}.{}", prefix, region, domain);
+}
+
 }  // namespace
 
 std::string partition_of(std::string_view region) { return std::string(partition_with(region).name); }
@@ -41,6 +71,9 @@ std::string partition_of(std::string_view region) { return std::string(partition
 std::map<std::string, std::string> endpoint_variables(const ClientConfig& config) {
   std::map<std::string, std::string> out;
   for (const auto& [service, endpoint] : config.endpoints) out[endpoint_variable(service)] = endpoint.text;
+  for (const char* name : {kUseFips, kUseDualStack}) {
+    if (is_set(config.env, name)) out[name] = "true";
+  }
   return out;
 }
 
@@ -166,7 +199,7 @@ rest::Url Client::url_of(const Service& service, const RestCall& call) const {
   const auto own = config_.endpoints.find(std::string(service.name));
   if (own != config_.endpoints.end()) return rest::parse_url(own->second.text, own->second.origin);
   rest::Url url;
-  url.endpoint.host = default_host(service, region_for(call));
+  url.endpoint.host = host_for(service, region_for(call), config_.env);
   if (!call.host_prefix.empty()) url.endpoint.host = call.host_prefix + "." + url.endpoint.host;
   url.endpoint.port = 443;
   return url;

@@ -41,6 +41,26 @@ class ClientTest : public ::testing::Test {
     out.emplace(co_await std::move(task));
   }
 
+  static Task<void> query_in(World& world, Environment env, std::string region, Service service) {
+    ClientConfig config;
+    config.env = std::move(env);
+    config.region = {region, "test"};
+    Client client(world, std::move(config), std::make_shared<FixedCredentials>(FoundCredentials()));
+    Params none;
+    co_await client.query(service, "Any", std::move(none));
+  }
+
+  static Task<void> copy_in(World& world, std::string endpoint) {
+    ClientConfig config;
+    config.region = {"eu-west-1", "test"};
+    if (!endpoint.empty()) config.endpoints["s3"] = {endpoint, "test"};
+    Client client(world, std::move(config), std::make_shared<FixedCredentials>(FoundCredentials()));
+    const S3Address from{"bucket", "a"}, to{"bucket", "b"};
+    Progress none;
+    const CopyRules rules;
+    co_await copy(client, from, to, none, rules);
+  }
+
   std::vector<Instance> describe() {
     return run<std::vector<Instance>>(
         [](Client& client) { return describe_instances(client, std::vector<std::string>(), std::vector<Filter>()); });
@@ -339,6 +359,58 @@ TEST(Hosts, FollowRegionAndPartition) {
   EXPECT_EQ(default_host(kEc2, "us-iso-west-1"), "ec2.us-iso-west-1.c2s.ic.gov");
   EXPECT_EQ(partition_of("us-isob-east-1"), "aws-iso-b");
   EXPECT_EQ(partition_of("us-gov-west-1"), "aws-us-gov");
+}
+
+// Those of botocore's data/endpoints.json.
+TEST_F(ClientTest, AsksHostsOfFipsAndIpv6WhereTheyAreWanted) {
+  const auto asked = [&](std::map<std::string, std::string> env, const std::string& region, Service service) {
+    scripted.network.sent.clear();
+    scripted.network.answer = [](const SentRequest&) { return http_answer(200, "<R/>"); };
+    scripted.run([&](World& world) -> Task<void> { return query_in(world, env, region, service); });
+    return scripted.network.sent.at(0).endpoint.host;
+  };
+  const std::map<std::string, std::string> fips{{"AWS_USE_FIPS_ENDPOINT", "true"}},
+      dual{{"AWS_USE_DUALSTACK_ENDPOINT", "True"}},
+      both{{"AWS_USE_FIPS_ENDPOINT", "true"}, {"AWS_USE_DUALSTACK_ENDPOINT", "true"}},
+      neither{{"AWS_USE_FIPS_ENDPOINT", "false"}};
+  EXPECT_EQ(asked(neither, "us-east-1", kEc2), "ec2.us-east-1.amazonaws.com");
+  EXPECT_EQ(asked(fips, "us-east-1", kEc2), "ec2-fips.us-east-1.amazonaws.com");
+  EXPECT_EQ(asked(fips, "us-east-1", kIam), "iam-fips.amazonaws.com");
+  EXPECT_EQ(asked(fips, "us-gov-west-1", kSts), "sts.us-gov-west-1.amazonaws.com");
+  EXPECT_EQ(asked(fips, "us-gov-west-1", kS3), "s3-fips.us-gov-west-1.amazonaws.com");
+  EXPECT_EQ(asked(dual, "us-east-1", kEc2), "ec2.us-east-1.api.aws");
+  EXPECT_EQ(asked(dual, "cn-north-1", kEc2), "ec2.cn-north-1.api.amazonwebservices.com.cn");
+  EXPECT_EQ(asked(dual, "eu-west-1", kS3), "s3.dualstack.eu-west-1.amazonaws.com");
+  EXPECT_EQ(asked(both, "us-east-1", kS3), "s3-fips.dualstack.us-east-1.amazonaws.com");
+  EXPECT_EQ(asked(both, "us-east-1", kEc2), "ec2-fips.us-east-1.api.aws");
+  EXPECT_THROW(asked(dual, "us-iso-east-1", kEc2), Error);
+  ClientConfig config;
+  config.env = both;
+  EXPECT_EQ(endpoint_variables(config).size(), 2u) << "the head asks the same ones";
+}
+
+// OpenStack Swift compares another ETag of uploads in parts than it tells.
+TEST_F(ClientTest, ACopyOnAnotherServerNeedsNoCondition) {
+  std::string etag_later = "\"e-2\"";
+  scripted.network.answer = [&](const SentRequest& sent) {
+    if (sent.request.method == "HEAD") {
+      const bool first = scripted.network.sent.size() == 1;
+      return http_answer(200, "", {{"content-length", "7"}, {"etag", first ? "\"e-2\"" : etag_later}});
+    }
+    if (sent.request.headers.contains("x-amz-copy-source-if-match")) {
+      return http_answer(412, "<Error><Code>PreconditionFailed</Code><Message>no</Message></Error>");
+    }
+    return http_answer(200, "<CopyObjectResult><ETag>x</ETag></CopyObjectResult>");
+  };
+  const auto copy_at = [&](const std::string& endpoint) {
+    scripted.network.sent.clear();
+    scripted.run([&](World& world) { return copy_in(world, endpoint); });
+  };
+  copy_at("http://swift.lab:8080");
+  EXPECT_EQ(scripted.network.sent.size(), 5u);
+  etag_later = "\"e-3\"";
+  EXPECT_THROW(copy_at("http://swift.lab:8080"), Error) << "replaced meanwhile";
+  EXPECT_THROW(copy_at(""), rest::CloudError) << "AWS means what it says";
 }
 
 TEST(S3Address, IsABucketAndAKey) {

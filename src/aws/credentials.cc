@@ -393,6 +393,11 @@ Task<std::unique_ptr<Client>> open_client(World& world, Settings settings) {
   config.env = settings.env;
   config.ca_bundle = ca_bundle_of(settings, *profiles, profile.text);
   config.rules = call_rules_of(settings, *profiles, profile.text);
+  for (const auto& [name, key] : {std::pair("AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint"),
+                                  std::pair("AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint")}) {
+    const std::string wanted = profiles->value(profile.text, key);
+    if (!wanted.empty()) config.env.emplace(name, wanted);
+  }
   for (const Service& service : {kEc2, kIam, kSts, kAutoScaling, kSsm, kServiceQuotas, kEfs, kS3, kSso}) {
     if (auto found = endpoint_of(settings, *profiles, profile.text, service.name)) {
       rest::parse_url(found->text, found->origin);  // a bad one is an error now, not at the first call

@@ -30,6 +30,8 @@ using provider::CommandResult;
 using provider::SshTarget;
 
 constexpr Duration kBootMax = 300s;  // from an address to an sshd that answers
+// Its sshd may answer before whoever writes the keys there has done so (Google's guest agent, cloud-init).
+constexpr Duration kKeysMax = 90s;
 constexpr Duration kBootLook = 300ms;
 
 // What the head's machine has already. Standard input is the cluster file, $NAME its cluster, $PROGRAM the name of our
@@ -183,16 +185,20 @@ class RemoteUp {
                                          plan_text(read_document<api::Configured>(plan).changes, {}));
   }
 
-  // A machine that was just made needs a while until its sshd answers.
+  // A machine that was just made needs a while until its sshd answers, and then lets us in.
   void connect() {
     const WallTime begun = shell_.now();
+    std::optional<WallTime> refused;
     while (true) {
       try {
         remote_->connect(target_);
         return;
       } catch (const Error& error) {
-        if (!made_ || error.code != ErrorCode::kUnavailable || shell_.now() - begun >= kBootMax) throw;
-        live(1, fmt::format("waiting for {} to boot", target_.host));
+        const bool boots = error.code == ErrorCode::kUnavailable && shell_.now() - begun < kBootMax;
+        if (error.code == ErrorCode::kUsage && !refused) refused = shell_.now();
+        const bool has_no_keys = error.code == ErrorCode::kUsage && shell_.now() - *refused < kKeysMax;
+        if (!made_ || (!boots && !has_no_keys)) throw;
+        live(1, fmt::format("waiting for {} to {}", target_.host, boots ? "boot" : "let us in"));
       }
       if (!api_->pause(kBootLook)) throw Error(ErrorCode::kFailed, "interrupted while waiting");
     }

@@ -93,6 +93,13 @@ Task<HttpResponse> Client::send(Call call, std::map<std::string, std::string> he
   rest::Target target = rest::target_of(url, settings_.env);
   HttpResponse response = co_await caller(call.service).call(std::move(target), exchange, call.timeout);
   if (response.status == 401 && exchange.no_credentials()) throw *exchange.no_credentials();
+  // 308 is "go on" of an upload; where else a server sends us, our token does not go.
+  const std::string elsewhere = rest::header_of(response, "location");
+  if (response.status >= 300 && response.status < 400 && response.status != 308 && !elsewhere.empty()) {
+    throw Error(ErrorCode::kFailed,
+                fmt::format("{} {}: the server says that this is at {}", call.service.name, call.operation, elsewhere),
+                url.host(), "name that server as the endpoint");
+  }
   if (response.status >= 400) {
     const CallName name{fmt::format("{} {}", call.service.name, call.operation), project_, url.host()};
     throw make_error(name, read_fault(response), response.status);
@@ -102,6 +109,7 @@ Task<HttpResponse> Client::send(Call call, std::map<std::string, std::string> he
 
 Task<json> Client::call(Call call) {
   const std::string what = fmt::format("{} {}", call.service.name, call.operation);
+  const std::string where = url_of(call.service).host();
   std::map<std::string, std::string> headers;
   std::string body;
   if (!call.body.is_null()) {
@@ -109,7 +117,13 @@ Task<json> Client::call(Call call) {
     headers["content-type"] = "application/json";
   }
   const HttpResponse response = co_await send(std::move(call), std::move(headers), std::move(body));
-  co_return rest::read_json(response.body, what);
+  json document = rest::read_json(response.body, what);
+  if (document.is_null()) document = json::object();
+  if (!document.is_object()) {
+    throw Error(ErrorCode::kUnavailable, fmt::format("{}: the answer is no JSON object", what), where,
+                "is a proxy or another server in between?");
+  }
+  co_return document;
 }
 
 std::unique_ptr<Client> open_client(World& world, std::string project, Settings settings) {

@@ -8,6 +8,7 @@
 #include "core/sha256.h"
 #include "core/text.h"
 #include "core/timestamp.h"
+#include "gcp/os_login.h"
 #include "rest/http_date.h"
 #include "rest/json.h"
 
@@ -16,6 +17,10 @@ namespace {
 
 using nlohmann::json;
 using rest::CloudError;
+using rest::list_at;
+using rest::object_at;
+using rest::flag_at;
+using rest::number_at;
 using rest::text_at;
 
 constexpr size_t kPagesMax = 1000;
@@ -74,7 +79,7 @@ Task<std::vector<json>> items(Client& client, Call call) {
   std::vector<json> out;
   const std::vector<json> all = co_await pages(client, std::move(call));
   for (const json& page : all) {
-    for (const json& one : page.value("items", json::array())) out.push_back(one);
+    for (const json& one : list_at(page, "items")) out.push_back(one);
   }
   co_return out;
 }
@@ -84,18 +89,19 @@ Task<std::vector<json>> aggregated(Client& client, Call call, const char* kind, 
   std::vector<json> out;
   const std::vector<json> all = co_await pages(client, std::move(call));
   for (const json& page : all) {
-    const json scopes = page.value("items", json::object());
+    const json scopes = object_at(page, "items");
     for (const auto& [scope, held] : scopes.items()) {
-      const std::string warning = held.contains("warning") ? text_at(held["warning"], "code") : "";
+      const std::string warning = text_at(object_at(held, "warning"), "code");
       if (warning == "UNREACHABLE" && scope.starts_with("zones/" + region)) {
         throw Error(ErrorCode::kUnavailable, fmt::format("{} does not answer now", scope), "", "try again later");
       }
-      for (json one : held.value(kind, json::array())) {
+      for (json one : list_at(held, kind)) {
+        if (!one.is_object()) continue;
         if (text_at(one, "zone").empty()) one["zone"] = last_part(scope);
         out.push_back(std::move(one));
       }
     }
-    for (const json& one : page.value("unreachables", json::array())) {
+    for (const json& one : list_at(page, "unreachables")) {
       if (one.is_string() && one.get<std::string>().find("zones/" + region) != std::string::npos) {
         throw Error(ErrorCode::kUnavailable, fmt::format("{} does not answer now", one.get<std::string>()), "",
                     "try again later");
@@ -113,18 +119,22 @@ Instance instance_of(const json& document) {
   out.status = text_at(document, "status");
   out.label_fingerprint = text_at(document, "labelFingerprint");
   out.machine_type = last_part(text_at(document, "machineType"));
-  const json labels = document.value("labels", json::object());
+  const json labels = object_at(document, "labels");
   for (const auto& [key, value] : labels.items()) {
     if (value.is_string()) out.labels[key] = value.get<std::string>();
   }
-  const json scheduling = document.value("scheduling", json::object());
-  out.spot = text_at(scheduling, "provisioningModel") == "SPOT" || scheduling.value("preemptible", false);
-  const json cards = document.value("networkInterfaces", json::array());
-  if (!cards.is_array() || cards.empty()) return out;
+  const json scheduling = object_at(document, "scheduling");
+  out.spot = text_at(scheduling, "provisioningModel") == "SPOT" || flag_at(scheduling, "preemptible");
+  const json metadata = object_at(document, "metadata");
+  for (const json& one : list_at(metadata, "items")) {
+    if (text_at(one, "key") == "enable-oslogin") out.uses_login = is_on(text_at(one, "value"));
+  }
+  const json cards = list_at(document, "networkInterfaces");
+  if (cards.empty()) return out;
   out.private_address = text_at(cards.front(), "networkIP");
   out.subnetwork = without_host(text_at(cards.front(), "subnetwork"));
-  const json ways = cards.front().value("accessConfigs", json::array());
-  if (ways.is_array() && !ways.empty()) out.public_address = text_at(ways.front(), "natIP");
+  const json ways = list_at(cards.front(), "accessConfigs");
+  if (!ways.empty()) out.public_address = text_at(ways.front(), "natIP");
   return out;
 }
 
@@ -144,7 +154,7 @@ Operation operation_of(const Client& client, const json& document, const std::st
   out.target_id = text_at(document, "targetId");
   const std::string status = text_at(document, "status");
   out.is_done = status == "DONE" || status.empty() || !is_operation(document);
-  if (out.is_done && document.contains("error")) {
+  if (out.is_done && !object_at(document, "error").empty()) {
     const CallName name{"compute " + call, client.project(), "operation " + out.name};
     out.error = operation_error(name, document);
   }
@@ -179,6 +189,7 @@ Task<std::vector<json>> list_by_zones(Client& client, Labels labels, std::string
     call.query.emplace_back("filter", filter_of(labels));
     std::vector<json> found = co_await items(client, std::move(call));
     for (json& one : found) {
+      if (!one.is_object()) continue;
       if (text_at(one, "zone").empty()) one["zone"] = zone;
       out.push_back(std::move(one));
     }
@@ -364,7 +375,7 @@ Task<bool> knows_machine_types(Client& client, std::string zone) {
   Call call = get(client, "machineTypes.list", fmt::format("zones/{}/machineTypes", zone));
   call.query.emplace_back("maxResults", "1");
   const std::optional<json> found = co_await find(client, std::move(call));
-  co_return found && !found->value("items", json::array()).empty();
+  co_return found && !list_at(*found, "items").empty();
 }
 
 Task<bool> has_image(Client& client, std::string path) {
@@ -380,7 +391,7 @@ Task<std::string> newest_image(Client& client, std::string project, std::string 
   const std::vector<json> found = co_await items(client, std::move(call));
   std::string newest, made;
   for (const json& one : found) {
-    const json deprecated = one.value("deprecated", json::object());
+    const json deprecated = object_at(one, "deprecated");
     if (!text_at(one, "family").starts_with(family_prefix) || !text_at(deprecated, "state").empty()) continue;
     const std::string at = text_at(one, "creationTimestamp");
     if (at < made) continue;
@@ -398,7 +409,7 @@ Task<std::optional<Firewall>> get_firewall(Client& client, std::string name) {
   out.name = text_at(*found, "name");
   out.description = text_at(*found, "description");
   out.network = without_host(text_at(*found, "network"));
-  for (const json& one : found->value("sourceRanges", json::array())) {
+  for (const json& one : list_at(*found, "sourceRanges")) {
     if (one.is_string()) out.source_ranges.push_back(one.get<std::string>());
   }
   co_return out;
@@ -448,9 +459,8 @@ Task<std::vector<Quota>> list_quotas(Client& client, std::string region) {
   Call call = get(client, "regions.get", "regions/" + region);
   const json document = co_await client.call(std::move(call));
   std::vector<Quota> out;
-  for (const json& one : document.value("quotas", json::array())) {
-    if (!one.is_object()) continue;
-    out.push_back({text_at(one, "metric"), one.value("limit", 0.0), one.value("usage", 0.0)});
+  for (const json& one : list_at(document, "quotas")) {
+    out.push_back({text_at(one, "metric"), number_at(one, "limit"), number_at(one, "usage")});
   }
   co_return out;
 }

@@ -24,6 +24,7 @@ struct Instance {
   std::string label_fingerprint;  // of the labels that were read
   Labels labels;
   bool spot = false;
+  bool uses_login = false;        // its own metadata switches OS Login on
   const std::string& label(std::string_view key) const;  // empty: none
 };
 

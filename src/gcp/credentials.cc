@@ -5,10 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/text.h"
-#include "core/timestamp.h"
-#include "rest/http_date.h"
+#include "gcp/federation.h"
+#include "gcp/token_server.h"
 #include "rest/json.h"
-#include "rest/proxy.h"
 #include "rest/rs256.h"
 
 namespace rubato::gcp {
@@ -21,107 +20,10 @@ using rest::text_at;
 constexpr auto kRenewBefore = std::chrono::seconds(225);
 constexpr auto kRenewPause = std::chrono::seconds(30);  // after one that has failed
 constexpr auto kTokenLife = std::chrono::hours(1);  // Google takes no more
-constexpr auto kSkewMax = std::chrono::minutes(4);
-constexpr std::string_view kScope = "https://www.googleapis.com/auth/cloud-platform";
-constexpr std::string_view kLogin = "run: gcloud auth application-default login";
 
-// One request for a token.
-class TokenExchange final : public rest::Exchange {
- public:
-  using Body = std::function<std::string(WallTime)>;
-  TokenExchange(const rest::Url& url, std::map<std::string, std::string> headers, Body body)
-      : url_(url), headers_(std::move(headers)), body_(std::move(body)) {}
-
-  Task<HttpRequest> prepare(WallTime now) override {
-    HttpRequest request;
-    request.method = "POST";
-    request.target = url_.path.empty() ? "/" : url_.path;
-    request.headers = headers_;
-    request.headers["host"] = url_.host();
-    request.body = body_(now);
-    asked_at_ = now;
-    co_return request;
-  }
-
-  rest::Verdict judge(const HttpResponse& response) override {
-    if (response.status < 400) return rest::Verdict::kDone;
-    if (response.status == 429) return rest::Verdict::kThrottled;
-    if (response.status >= 500) return rest::Verdict::kRetry;
-    // An assertion of another time is refused like a wrong one: only the clocks tell.
-    const auto theirs = rest::parse_http_date(rest::header_of(response, "date"));
-    const auto gap = theirs ? *theirs - asked_at_ : std::chrono::microseconds(0);
-    const bool off = gap > kSkewMax || gap < -kSkewMax;
-    return off ? rest::Verdict::kSkewed : rest::Verdict::kDone;
-  }
-
- private:
-  const rest::Url& url_;
-  const std::map<std::string, std::string> headers_;
-  const Body body_;
-  WallTime asked_at_{};
-};
-
-std::string required(const json& document, const char* key, const std::string& origin) {
-  std::string text = text_at(document, key);
-  if (text.empty()) {
-    throw Error(ErrorCode::kAuth, fmt::format("these credentials lack \"{}\"", key), origin,
-                "download the key again, or " + std::string(kLogin));
-  }
-  return text;
-}
-
-// What Google said, without the secrets that were sent.
-Error refusal(const HttpResponse& response, const std::string& origin) {
-  const json document = rest::parse_bounded(response.body);
-  std::string reason = text_at(document, "error"), more = text_at(document, "error_description");
-  if (document.is_object() && document.contains("error") && document["error"].is_object()) {
-    reason = text_at(document["error"], "status");
-    more = text_at(document["error"], "message");
-  }
-  if (reason.empty()) reason = fmt::format("HTTP status {}", response.status);
-  std::string hint(kLogin);
-  if (reason == "invalid_grant" && more.find("JWT") != std::string::npos) {
-    hint = "the key was deleted, or is another account's: gcloud iam service-accounts keys create makes a new one";
-  } else if (reason == "PERMISSION_DENIED") {
-    hint = "give yourself roles/iam.serviceAccountTokenCreator on the account that is impersonated";
-  }
-  const bool later = response.status >= 500 || response.status == 429;
-  return Error(later ? ErrorCode::kUnavailable : ErrorCode::kAuth,
-               fmt::format("Google gives no token: {}{}{}", reason, more.empty() ? "" : ": ", more), origin,
-               later ? "try again later" : hint);
-}
-
-struct Bought {
-  std::string token;
-  std::optional<WallTime> expires;
-};
-
-Task<Bought> buy(rest::Caller& caller, std::string url_text, std::map<std::string, std::string> headers,
-                 TokenExchange::Body body, std::string origin, const Environment& env) {
-  const rest::Url url = rest::parse_url(url_text, origin);
-  TokenExchange exchange(url, std::move(headers), std::move(body));
-  rest::Target target = rest::target_of(url, env);
-  const HttpResponse response = co_await caller.call(std::move(target), exchange);
-  if (response.status >= 400) throw refusal(response, origin);
-  const json document = rest::read_json(response.body, "the token of " + origin);
-  Bought out;
-  out.token = text_at(document, "access_token");
-  if (out.token.empty()) out.token = text_at(document, "accessToken");  // of an impersonation
-  if (out.token.empty()) {
-    throw Error(ErrorCode::kAuth, "Google answered without a token", origin, std::string(kLogin));
-  }
-  if (const auto seconds = document.find("expires_in"); seconds != document.end() && seconds->is_number()) {
-    out.expires = caller.world().clock.wall() + std::chrono::seconds(seconds->get<int64_t>());
-  }
-  if (const std::string at = text_at(document, "expireTime"); !at.empty()) out.expires = parse_time(at);
-  co_return out;
-}
-
-std::map<std::string, std::string> form_headers() { return {{"content-type", "application/x-www-form-urlencoded"}}; }
-
-AccessToken token_of(Bought bought, std::string origin, std::string account) {
+AccessToken token_of(BoughtToken bought, std::string origin, std::string account) {
   AccessToken out;
-  out.text = std::move(bought.token);
+  out.text = std::move(bought.text);
   out.expires = bought.expires;
   out.origin = std::move(origin);
   out.account = std::move(account);
@@ -212,10 +114,10 @@ Task<AccessToken> CredentialChain::find() {
 // As Ray writes it: {"token": ...}; or the bare token. It cannot be renewed.
 AccessToken CredentialChain::given_token() const {
   const json document = rest::parse_bounded(settings_.given->text);
-  Bought given;
-  given.token = document.is_object() ? text_at(document, "token") : trim(settings_.given->text);
-  if (given.token.empty()) given.token = text_at(document, "access_token");
-  if (given.token.empty()) {
+  BoughtToken given;
+  given.text = document.is_object() ? text_at(document, "token") : trim(settings_.given->text);
+  if (given.text.empty()) given.text = text_at(document, "access_token");
+  if (given.text.empty()) {
     throw Error(ErrorCode::kAuth, "provider.gcp_credentials has no token", settings_.given->where,
                 "write credentials: TOKEN, or take gcp_credentials out");
   }
@@ -236,6 +138,14 @@ Task<AccessToken> CredentialChain::from_document(json document, std::string orig
     Task<AccessToken> made = from_impersonation(document, std::move(origin));
     co_return co_await std::move(made);
   }
+  if (type == "external_account") {
+    Task<AccessToken> made = from_federation(document, std::move(origin));
+    co_return co_await std::move(made);
+  }
+  if (type == "external_account_authorized_user") {
+    Task<AccessToken> made = from_workforce_login(document, std::move(origin));
+    co_return co_await std::move(made);
+  }
   throw Error(ErrorCode::kAuth,
               fmt::format("credentials of the type '{}' are not supported", type.empty() ? "(none)" : type), origin,
               "use a service account's key, or " + std::string(kLogin));
@@ -243,8 +153,8 @@ Task<AccessToken> CredentialChain::from_document(json document, std::string orig
 
 Task<AccessToken> CredentialChain::from_service_account(const json& document, std::string origin) {
   Assertion assertion;
-  assertion.account = required(document, "client_email", origin);
-  assertion.private_key = required(document, "private_key", origin);
+  assertion.account = required_text(document, "client_email", origin);
+  assertion.private_key = required_text(document, "private_key", origin);
   assertion.key_id = text_at(document, "private_key_id");
   std::string token_uri = text_at(document, "token_uri");
   assertion.audience = token_uri.empty() ? std::string(kOauth.host) + "/token" : token_uri;
@@ -253,14 +163,15 @@ Task<AccessToken> CredentialChain::from_service_account(const json& document, st
     token_uri = fmt::format("{}://{}{}/token", url.https ? "https" : "http", url.host(), url.path);
   }
   const std::string account = assertion.account;
-  TokenExchange::Body body = [assertion](WallTime now) {
+  TokenOrder::Body body = [assertion](WallTime now) {
     rest::Query form;
     form.emplace_back("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer");
     form.emplace_back("assertion", sign_assertion(assertion, now));
     return rest::encode_query(form);
   };
-  Task<Bought> buying = buy(caller_, std::move(token_uri), form_headers(), std::move(body), origin, settings_.env);
-  Bought bought = co_await std::move(buying);
+  TokenOrder order{std::move(token_uri), form_headers(), std::move(body), origin};
+  Task<BoughtToken> buying = buy_token(caller_, std::move(order), settings_.env);
+  BoughtToken bought = co_await std::move(buying);
   co_return token_of(std::move(bought), origin, account);
 }
 
@@ -268,7 +179,7 @@ Task<AccessToken> CredentialChain::from_refresh_token(const json& document, std:
   rest::Query form;
   form.emplace_back("grant_type", "refresh_token");
   for (const char* key : {"client_id", "client_secret", "refresh_token"}) {
-    form.emplace_back(key, required(document, key, origin));
+    form.emplace_back(key, required_text(document, key, origin));
   }
   std::string token_uri = text_at(document, "token_uri");
   if (token_uri.empty()) {
@@ -276,35 +187,80 @@ Task<AccessToken> CredentialChain::from_refresh_token(const json& document, std:
     token_uri = fmt::format("{}://{}{}/token", url.https ? "https" : "http", url.host(), url.path);
   }
   const std::string text = rest::encode_query(form);
-  TokenExchange::Body body = [text](WallTime) { return text; };
-  Task<Bought> buying = buy(caller_, std::move(token_uri), form_headers(), std::move(body), origin, settings_.env);
-  Bought bought = co_await std::move(buying);
+  TokenOrder::Body body = [text](WallTime) { return text; };
+  TokenOrder order{std::move(token_uri), form_headers(), std::move(body), origin};
+  Task<BoughtToken> buying = buy_token(caller_, std::move(order), settings_.env);
+  BoughtToken bought = co_await std::move(buying);
   AccessToken out = token_of(std::move(bought), origin, text_at(document, "account"));
   out.quota_project = text_at(document, "quota_project_id");
   co_return out;
 }
 
 Task<AccessToken> CredentialChain::from_impersonation(const json& document, std::string origin) {
-  const std::string url = required(document, "service_account_impersonation_url", origin);
+  const std::string url = required_text(document, "service_account_impersonation_url", origin);
   const auto source = document.find("source_credentials");
   if (source == document.end() || text_at(*source, "type") == "impersonated_service_account") {
     throw Error(ErrorCode::kAuth, "these credentials name nobody who impersonates", origin, std::string(kLogin));
   }
   json with = *source;
   Task<AccessToken> first = from_document(std::move(with), origin);
-  const AccessToken caller = co_await std::move(first);
+  AccessToken caller = co_await std::move(first);
+  const json delegates = document.value("delegates", json());
+  Task<AccessToken> as_account = impersonate(url, std::move(caller), delegates, kTokenLife);
+  co_return co_await std::move(as_account);
+}
+
+Task<AccessToken> CredentialChain::impersonate(std::string url, AccessToken caller, json delegates,
+                                               std::chrono::seconds life) {
   std::map<std::string, std::string> headers{{"content-type", "application/json"},
                                              {"authorization", "Bearer " + caller.text}};
-  json asked = {{"scope", {kScope}}, {"lifetime", "3600s"}};
-  if (document.contains("delegates")) asked["delegates"] = document["delegates"];
+  json asked = {{"scope", {kScope}}, {"lifetime", fmt::format("{}s", life.count())}};
+  if (!delegates.is_null()) asked["delegates"] = std::move(delegates);
   const std::string text = asked.dump();
-  TokenExchange::Body body = [text](WallTime) { return text; };
-  Task<Bought> buying = buy(caller_, url, std::move(headers), std::move(body), origin, settings_.env);
-  Bought bought = co_await std::move(buying);
+  TokenOrder::Body body = [text](WallTime) { return text; };
+  TokenOrder order{url, std::move(headers), std::move(body), caller.origin};
+  Task<BoughtToken> buying = buy_token(caller_, std::move(order), settings_.env);
+  BoughtToken bought = co_await std::move(buying);
   // ".../serviceAccounts/NAME@PROJECT.iam.gserviceaccount.com:generateAccessToken"
   std::string account = url.substr(url.rfind('/') + 1);
   account = account.substr(0, account.find(':'));
-  co_return token_of(std::move(bought), origin, account);
+  co_return token_of(std::move(bought), caller.origin, account);
+}
+
+// Somebody else's token, given for Google's own: workload and workforce identity federation.
+Task<AccessToken> CredentialChain::from_federation(const json& document, std::string origin) {
+  Federation federation = read_federation(document, origin);
+  Task<std::string> subject = read_subject_token(world_, caller_, federation.source, origin, settings_.env);
+  const std::string token = co_await std::move(subject);
+  TokenOrder order = exchange_order(federation, token, origin);
+  Task<BoughtToken> buying = buy_token(caller_, std::move(order), settings_.env);
+  BoughtToken bought = co_await std::move(buying);
+  AccessToken out = token_of(std::move(bought), origin, "");
+  if (!federation.impersonation_url.empty()) {
+    Task<AccessToken> as_account =
+        impersonate(federation.impersonation_url, std::move(out), json(), federation.impersonation_life);
+    out = co_await std::move(as_account);
+  }
+  out.quota_project = federation.quota_project;
+  co_return out;
+}
+
+// Of `gcloud auth application-default login` with a workforce pool.
+Task<AccessToken> CredentialChain::from_workforce_login(const json& document, std::string origin) {
+  rest::Query form;
+  form.emplace_back("grant_type", "refresh_token");
+  form.emplace_back("refresh_token", required_text(document, "refresh_token", origin));
+  auto headers = form_headers();
+  headers["authorization"] = basic_authorization(required_text(document, "client_id", origin),
+                                                 required_text(document, "client_secret", origin));
+  const std::string text = rest::encode_query(form);
+  TokenOrder::Body body = [text](WallTime) { return text; };
+  TokenOrder order{required_text(document, "token_url", origin), std::move(headers), std::move(body), origin};
+  Task<BoughtToken> buying = buy_token(caller_, std::move(order), settings_.env);
+  BoughtToken bought = co_await std::move(buying);
+  AccessToken out = token_of(std::move(bought), origin, "");
+  out.quota_project = text_at(document, "quota_project_id");
+  co_return out;
 }
 
 Task<std::optional<AccessToken>> CredentialChain::from_machine() {
@@ -314,9 +270,7 @@ Task<std::optional<AccessToken>> CredentialChain::from_machine() {
   AccessToken out;
   out.text = text_at(document, "access_token");
   if (out.text.empty()) co_return std::nullopt;
-  if (const auto seconds = document.find("expires_in"); seconds != document.end() && seconds->is_number()) {
-    out.expires = world_.clock.wall() + std::chrono::seconds(seconds->get<int64_t>());
-  }
+  out.expires = end_of_token(document, world_.clock.wall());
   out.origin = "the machine's service account";
   const auto email = co_await metadata_.get("instance/service-accounts/default/email");
   out.account = trim(email.value_or(""));

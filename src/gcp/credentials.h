@@ -5,9 +5,9 @@
 //   3. application_default_credentials.json             of `gcloud auth application-default login`
 //   4. the machine's service account                    the metadata server
 //
-// A file is a service account's key (a JWT signed with RS256 buys a token), a person's refresh token, or the
-// impersonation of an account with one of these. Tokens are kept until some minutes before they end; where no new one
-// can be had, the old one serves until then.
+// A file is a service account's key (a JWT signed with RS256 buys a token), a person's refresh token, somebody else's
+// token that Google takes for its own (federation.h), or the impersonation of an account with one of these. Tokens are
+// kept until some minutes before they end; where no new one can be had, the old one serves until then.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -56,6 +56,10 @@ class CredentialChain final : public CredentialSource {
   Task<AccessToken> from_service_account(const nlohmann::json& document, std::string origin);
   Task<AccessToken> from_refresh_token(const nlohmann::json& document, std::string origin);
   Task<AccessToken> from_impersonation(const nlohmann::json& document, std::string origin);
+  Task<AccessToken> from_federation(const nlohmann::json& document, std::string origin);
+  Task<AccessToken> from_workforce_login(const nlohmann::json& document, std::string origin);
+  Task<AccessToken> impersonate(std::string url, AccessToken caller, nlohmann::json delegates,
+                                std::chrono::seconds life);
   Task<std::optional<AccessToken>> from_machine();
   nlohmann::json read_file(const std::string& path, const std::string& origin);
 

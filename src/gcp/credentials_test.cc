@@ -167,9 +167,131 @@ TEST_F(GcpCredentialsTest, ARefusalNamesItsReasonAndNoSecret) {
   EXPECT_EQ(error.message.find("refresh+1"), std::string::npos);
 }
 
+// ---- workload identity federation ----
+
+class GcpFederationTest : public GcpCredentialsTest {
+ protected:
+  // As `gcloud iam workload-identity-pools create-cred-config` writes it.
+  static json federated(const json& source) {
+    return {{"type", "external_account"},
+            {"audience", "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/q"},
+            {"subject_token_type", "urn:ietf:params:oauth:token-type:jwt"},
+            {"token_url", "https://sts.googleapis.com/v1/token"},
+            {"credential_source", source}};
+  }
+  static std::map<std::string, std::string> form_of(const std::string& body) {
+    std::map<std::string, std::string> out;
+    for (const std::string_view part : split(body, '&')) {
+      const auto pair = split_once(part, '=');
+      if (pair) out[rest::percent_decode(pair->first)] = rest::percent_decode(pair->second);
+    }
+    return out;
+  }
+};
+
+TEST_F(GcpFederationTest, AFilesTokenIsGivenForOneOfGoogles) {
+  default_file(federated({{"file", "/var/run/token"}}));
+  scripted.write_file("/var/run/token", "subject.one\n");
+  scripted.network.answer = [](const SentRequest&) {
+    return http_answer(200, R"({"access_token": "federated", "issued_token_type": "x", "expires_in": "3600"})");
+  };
+  const AccessToken token = find();
+  EXPECT_EQ(token.text, "federated");
+  EXPECT_TRUE(token.expires.has_value()) << "a number as a text counts";
+  EXPECT_EQ(sent(0).endpoint.host, "sts.googleapis.com");
+  EXPECT_EQ(sent(0).request.target, "/v1/token");
+  const auto form = form_of(sent(0).request.body);
+  EXPECT_EQ(form.at("grant_type"), "urn:ietf:params:oauth:grant-type:token-exchange");
+  EXPECT_EQ(form.at("subject_token"), "subject.one");
+  EXPECT_EQ(form.at("subject_token_type"), "urn:ietf:params:oauth:token-type:jwt");
+  EXPECT_EQ(form.at("requested_token_type"), "urn:ietf:params:oauth:token-type:access_token");
+  EXPECT_TRUE(form.at("audience").starts_with("//iam.googleapis.com/projects/1/"));
+  EXPECT_EQ(form.at("scope"), "https://www.googleapis.com/auth/cloud-platform");
+}
+
+TEST_F(GcpFederationTest, AUrlsTokenBuysThatOfAServiceAccount) {
+  json document = federated({{"url", "http://actions.test/token?audience=x"},
+                             {"headers", {{"Authorization", "bearer of-the-runner"}}},
+                             {"format", {{"type", "json"}, {"subject_token_field_name", "value"}}}});
+  document["service_account_impersonation_url"] =
+      "https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts/robot@p.iam.gserviceaccount.com"
+      ":generateAccessToken";
+  document["service_account_impersonation"] = {{"token_lifetime_seconds", 1800}};
+  default_file(document);
+  scripted.network.answer = [](const SentRequest& one) {
+    if (one.endpoint.host == "actions.test") return http_answer(200, R"({"value": "of-github"})");
+    if (one.endpoint.host == "sts.googleapis.com") return http_answer(200, R"({"access_token": "federated"})");
+    return http_answer(200, R"({"accessToken": "robots", "expireTime": "2100-01-01T00:00:00Z"})");
+  };
+  const AccessToken token = find();
+  EXPECT_EQ(token.text, "robots");
+  EXPECT_EQ(token.account, "robot@p.iam.gserviceaccount.com");
+  EXPECT_EQ(sent(0).request.method, "GET");
+  EXPECT_EQ(sent(0).request.target, "/token?audience=x");
+  EXPECT_EQ(sent(0).request.headers.at("authorization"), "bearer of-the-runner");
+  EXPECT_EQ(form_of(sent(1).request.body).at("subject_token"), "of-github");
+  EXPECT_EQ(sent(2).request.headers.at("authorization"), "Bearer federated");
+  EXPECT_EQ(json::parse(sent(2).request.body).at("lifetime"), "1800s");
+}
+
+TEST_F(GcpFederationTest, AWorkforcesProjectIsNamedWhereNoClientIs) {
+  json document = federated({{"file", "/var/run/token"}});
+  document["workforce_pool_user_project"] = "42";
+  default_file(document);
+  scripted.write_file("/var/run/token", "subject");
+  answer_with_tokens();
+  find();
+  EXPECT_EQ(form_of(sent(0).request.body).at("options"), R"({"userProject":"42"})");
+  document["client_id"] = "id";
+  document["client_secret"] = "secret";
+  default_file(document);
+  find();
+  EXPECT_EQ(form_of(sent(1).request.body).count("options"), 0u);
+  EXPECT_EQ(sent(1).request.headers.at("authorization"), "Basic aWQ6c2VjcmV0");
+}
+
+TEST_F(GcpFederationTest, APersonOfAWorkforcePoolHasARefreshToken) {
+  default_file({{"type", "external_account_authorized_user"},
+                {"client_id", "id"},
+                {"client_secret", "secret"},
+                {"refresh_token", "refresh+1"},
+                {"token_url", "https://sts.googleapis.com/v1/oauthtoken"}});
+  answer_with_tokens();
+  EXPECT_EQ(find().text, "token-1");
+  EXPECT_EQ(sent(0).request.target, "/v1/oauthtoken");
+  EXPECT_EQ(sent(0).request.body, "grant_type=refresh_token&refresh_token=refresh%2B1");
+  EXPECT_EQ(sent(0).request.headers.at("authorization"), "Basic aWQ6c2VjcmV0");
+}
+
+TEST_F(GcpFederationTest, WhatIsNotSupportedSaysSo) {
+  default_file(federated({{"executable", {{"command", "/bin/token"}}}}));
+  EXPECT_NE(find_error().message.find("runs no program"), std::string::npos);
+  default_file(federated({{"environment_id", "aws1"}}));
+  EXPECT_NE(find_error().message.find("AWS's signatures"), std::string::npos);
+  default_file(federated({{"file", "/no/token"}}));
+  EXPECT_NE(find_error().message.find("/no/token"), std::string::npos);
+  const json format = {{"type", "json"}, {"subject_token_field_name", "t"}};
+  default_file(federated({{"file", "/var/run/token"}, {"format", format}}));
+  scripted.write_file("/var/run/token", R"({"other": "x"})");
+  EXPECT_NE(find_error().message.find("no token under \"t\""), std::string::npos);
+  EXPECT_TRUE(scripted.network.sent.empty());
+}
+
+TEST_F(GcpFederationTest, ARefusalOfTheExchangeIsToldWithoutTheToken) {
+  default_file(federated({{"file", "/var/run/token"}}));
+  scripted.write_file("/var/run/token", "subject.secret");
+  scripted.network.answer = [](const SentRequest&) {
+    return http_answer(400, R"({"error": "invalid_grant", "error_description": "The audience does not match."})");
+  };
+  const Error error = find_error();
+  EXPECT_EQ(error.code, ErrorCode::kAuth);
+  EXPECT_NE(error.message.find("The audience does not match"), std::string::npos);
+  EXPECT_EQ(error.message.find("subject.secret"), std::string::npos);
+}
+
 TEST_F(GcpCredentialsTest, WhatCannotBeUsedIsNamed) {
-  default_file({{"type", "external_account"}});
-  EXPECT_NE(find_error().message.find("external_account"), std::string::npos);
+  default_file({{"type", "gdch_service_account"}});
+  EXPECT_NE(find_error().message.find("gdch_service_account"), std::string::npos);
   default_file({{"type", "service_account"}, {"client_email", "a@b"}});
   EXPECT_NE(find_error().message.find("private_key"), std::string::npos);
   default_file({{"type", "service_account"}, {"client_email", "a@b"}, {"private_key", "no key"}});

@@ -13,6 +13,8 @@ namespace rubato::gcp {
 namespace {
 
 using nlohmann::json;
+using rest::list_at;
+using rest::object_at;
 using rest::text_at;
 using rest::Verdict;
 
@@ -90,7 +92,7 @@ std::string hint_of(const CallName& call, const Fault& fault, ErrorCode code, in
 }
 
 void read_details(const json& error, Fault& fault) {
-  for (const json& one : error.value("details", json::array())) {
+  for (const json& one : list_at(error, "details")) {
     if (!one.is_object()) continue;
     const std::string reason = text_at(one, "reason");
     if (!reason.empty() && fault.reason.empty()) fault.reason = reason;
@@ -115,7 +117,7 @@ Fault read_fault(const HttpResponse& response) {
   }
   if (!error.is_object()) return fault;
   fault.message = text_at(error, "message");
-  if (const json list = error.value("errors", json::array()); list.is_array() && !list.empty()) {
+  if (const json list = list_at(error, "errors"); !list.empty()) {
     fault.reason = text_at(list.front(), "reason");
   }
   read_details(error, fault);
@@ -152,8 +154,8 @@ bool is_unknown_call(const rest::CloudError& error) {
 
 rest::CloudError operation_error(const CallName& call, const json& operation) {
   Fault fault;
-  const json error = operation.value("error", json::object());
-  const json list = error.value("errors", json::array());
+  const json error = object_at(operation, "error");
+  const json list = list_at(error, "errors");
   // A stock-out comes with others beside it ("insufficient capacity" of a quota's name): it is what counts.
   for (const json& one : list) {
     const std::string code = text_at(one, "code");

@@ -14,6 +14,7 @@ namespace {
 
 using nlohmann::json;
 using rest::CloudError;
+using rest::list_at;
 using rest::text_at;
 
 constexpr Duration kPieceTimeout = 5min;
@@ -137,8 +138,17 @@ Task<std::vector<GcsObject>> list_objects(Client& client, GcsAddress prefix, siz
     call.query.emplace_back("maxResults", std::to_string(std::min(kPageMax, most - out.size())));
     if (!token.empty()) call.query.emplace_back("pageToken", token);
     const json document = co_await client.call(std::move(call));
-    for (const json& one : document.value("items", json::array())) out.push_back(object_of(one));
+    for (const json& one : list_at(document, "items")) {
+      GcsObject object = object_of(one);
+      if (!object.key.starts_with(prefix.key)) continue;  // whatever the server let through
+      out.push_back(std::move(object));
+      if (out.size() >= most) break;
+    }
+    const std::string before = std::move(token);
     token = text_at(document, "nextPageToken");
+    if (!token.empty() && token == before) {
+      throw Error(ErrorCode::kUnavailable, "the list of objects does not go on", to_string(prefix));
+    }
   } while (!token.empty() && out.size() < most);
   co_return out;
 }

@@ -12,6 +12,8 @@ namespace {
 
 using nlohmann::json;
 using rest::CloudError;
+using rest::list_at;
+using rest::object_at;
 using rest::text_at;
 
 constexpr int kPolicyVersion = 3;      // with conditions
@@ -33,7 +35,7 @@ Call call_of(const Service& service, std::string operation, std::string method, 
 std::string member_of(const std::string& email) { return "serviceAccount:" + email; }
 
 bool same_binding(const json& binding, const Grant& grant) {
-  const json condition = binding.value("condition", json::object());
+  const json condition = object_at(binding, "condition");
   return text_at(binding, "role") == grant.role && text_at(condition, "expression") == grant.condition;
 }
 
@@ -57,12 +59,12 @@ bool add_grant(json& policy, const Grant& grant) {
 bool remove_member(json& policy, const std::string& email) {
   bool changed = false;
   json kept = json::array();
-  for (json one : policy.value("bindings", json::array())) {
+  for (json one : list_at(policy, "bindings")) {
     json members = json::array();
-    for (const json& member : one.value("members", json::array())) {
+    for (const json& member : list_at(one, "members")) {
       if (member != member_of(email)) members.push_back(member);
     }
-    changed = changed || members.size() != one["members"].size();
+    changed = changed || members.size() != list_at(one, "members").size();
     one["members"] = members;
     if (!members.empty()) kept.push_back(std::move(one));
   }
@@ -115,7 +117,7 @@ Task<std::vector<std::string>> missing_permissions(Client& client, std::vector<s
   Call call = call_of(kProjects, "projects.testIamPermissions", "POST",
                       fmt::format("/v1/projects/{}:testIamPermissions", client.project()), body);
   const json document = co_await client.call(std::move(call));
-  for (const json& one : document.value("permissions", json::array())) {
+  for (const json& one : list_at(document, "permissions")) {
     if (one.is_string()) std::erase(permissions, one.get<std::string>());
   }
   co_return permissions;
@@ -142,11 +144,14 @@ Task<std::string> ensure_role(Client& client, std::string id, std::string title,
     }
     co_return name;
   }
-  if (found->value("deleted", false)) {
+  if (rest::flag_at(*found, "deleted")) {
     Call undelete = call_of(kIam, "roles.undelete", "POST", "/v1/" + name + ":undelete", json::object());
     co_await client.call(std::move(undelete));
   }
-  std::vector<std::string> has = found->value("includedPermissions", std::vector<std::string>());
+  std::vector<std::string> has;
+  for (const json& each : list_at(*found, "includedPermissions")) {
+    if (each.is_string()) has.push_back(each.get<std::string>());
+  }
   std::ranges::sort(has);
   if (has != permissions) {
     Call patch = call_of(kIam, "roles.patch", "PATCH", "/v1/" + name, wanted);

@@ -104,6 +104,59 @@ TEST_F(OtherServers, ListMachinesByTheirZones) {
   EXPECT_EQ(found[0].zone, "west-a");
 }
 
+// What the API leaves out, others write as null, or as what it would be: none of it is a reason to end.
+TEST_F(OtherServers, WriteNullsAndOtherTypes) {
+  const json machine = {{"name", "m"}, {"id", 12}, {"zone", nullptr}, {"status", "RUNNING"}, {"labels", nullptr},
+                        {"scheduling", {{"preemptible", "true"}}}, {"metadata", nullptr}, {"error", nullptr},
+                        {"networkInterfaces", {{{"networkIP", "10.0.0.2"}, {"accessConfigs", nullptr}}}}};
+  json bare = machine;
+  bare["scheduling"] = bare["networkInterfaces"] = nullptr;
+  const json items = {{"zones/west-a", {{"instances", {machine, bare, nullptr}}, {"warning", nullptr}}},
+                      {"zones/west-b", nullptr}};
+  answer({{"/aggregated/instances", {{"items", items}, {"nextPageToken", nullptr}, {"unreachables", nullptr}}},
+          {"/regions/west", {{"quotas", {{{"metric", "CPUS"}, {"limit", "24"}, {"usage", nullptr}}, nullptr}}}},
+          {"/zones", {{"items", nullptr}}},
+          {"/instances/m/stop", {{"name", "operation-1"}, {"status", "DONE"}, {"error", nullptr}}}});
+  const auto found =
+      run<std::vector<Instance>>([](Client& client) { return list_instances(client, Labels(), "west"); });
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_TRUE(found[0].spot);
+  EXPECT_EQ(found[0].zone, "west-a");
+  EXPECT_EQ(found[0].private_address, "10.0.0.2");
+  EXPECT_EQ(found[1].public_address, "");
+  const auto quotas = run<std::vector<Quota>>([](Client& client) { return list_quotas(client, "west"); });
+  EXPECT_EQ(quotas.front().limit, 24);
+  EXPECT_TRUE(run<std::vector<std::string>>([](Client& client) { return list_zones(client, "west"); }).empty());
+  const auto stopped = run<Operation>([](Client& client) { return stop_instance(client, "z", "m"); });
+  EXPECT_FALSE(stopped.error) << "an error of null is none";
+}
+
+TEST_F(OtherServers, AnAnswerThatIsNoObjectIsNoBugOfOurs) {
+  for (const json& told : {json::array({1}), json("text")}) {
+    answer({{"/zones", told}});
+    try {
+      run<std::vector<std::string>>([](Client& client) { return list_zones(client, "west"); });
+      ADD_FAILURE() << told;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code, ErrorCode::kUnavailable);
+    }
+  }
+}
+
+// A token is for the server that was named; a redirect is neither followed nor taken for an answer.
+TEST_F(OtherServers, ThatSendUsElsewhereAreToldOf) {
+  scripted.network.answer = [](const SentRequest& sent) {
+    if (sent.endpoint.host != "cloud.lab") throw Error(ErrorCode::kUnavailable, "no route", sent.endpoint.host);
+    return http_answer(302, "<html>", {{"location", "https://cloud.lab/login"}});
+  };
+  try {
+    run<std::vector<std::string>>([](Client& client) { return list_zones(client, "west"); });
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_NE(error.message.find("https://cloud.lab/login"), std::string::npos) << error.message;
+  }
+}
+
 class OtherStores : public OtherServers {
  protected:
   OtherStores() {
@@ -122,6 +175,22 @@ class OtherStores : public OtherServers {
   const std::string bytes = "hello world";
   std::string checksum;
 };
+
+TEST_F(OtherStores, ListWhatNobodyAskedForOrForEver) {
+  const json items = {
+      {{"name", "a/1"}, {"size", 7}}, {{"name", "b/1"}, {"size", "7"}}, {{"name", "a/2"}, {"size", "9"}}};
+  const auto list = [this](size_t most) {
+    return run<std::vector<GcsObject>>([most](Client& client) { return list_objects(client, {"data", "a/"}, most); });
+  };
+  answer({{"/storage/v1/b/data/o", {{"items", items}}}});
+  const std::vector<GcsObject> found = list(10);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].size, 7u);
+  EXPECT_EQ(found[1].key, "a/2");
+  EXPECT_EQ(list(1).size(), 1u);
+  answer({{"/storage/v1/b/data/o", {{"items", nullptr}, {"nextPageToken", "again"}}}});
+  EXPECT_THROW(list(10), Error) << "the same page for ever";
+}
 
 TEST_F(OtherStores, NeitherGenerationNorChecksumNorRange) {
   scripted.network.answer = [&](const SentRequest& sent) {

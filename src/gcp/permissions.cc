@@ -20,8 +20,8 @@ std::vector<std::string> head_permissions() {
 std::vector<std::string> person_permissions(bool makes_account) {
   std::vector<std::string> out = head_permissions();
   out.insert(out.end(), {"compute.firewalls.create", "compute.firewalls.delete", "compute.firewalls.get",
-                         "compute.firewalls.update", "compute.networks.updatePolicy", "compute.subnetworks.list",
-                         "compute.zones.list", "iam.serviceAccounts.actAs"});
+                         "compute.firewalls.update", "compute.networks.updatePolicy", "compute.projects.get",
+                         "compute.subnetworks.list", "compute.zones.list", "iam.serviceAccounts.actAs"});
   if (makes_account) {
     out.insert(out.end(), {"iam.roles.create", "iam.roles.get", "iam.roles.update", "iam.serviceAccounts.create",
                            "iam.serviceAccounts.delete", "iam.serviceAccounts.get",

@@ -56,7 +56,7 @@ rest::IniFile read_configuration(Files& files, const Environment& env) {
 
 std::map<std::string, std::string> endpoint_variables(const Environment& env, const rest::IniFile& configuration) {
   std::map<std::string, std::string> out;
-  for (const Service& service : {kCompute, kIam, kIamCredentials, kProjects, kOauth, kStorage}) {
+  for (const Service& service : {kCompute, kIam, kIamCredentials, kProjects, kOauth, kOsLogin, kStorage}) {
     const std::string name = override_variable(service), own = variable(env, name);
     if (!own.empty()) {
       out[name] = own;

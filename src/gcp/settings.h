@@ -28,6 +28,7 @@ inline constexpr Service kIam{"iam", "https://iam.googleapis.com", ""};
 inline constexpr Service kIamCredentials{"iamcredentials", "https://iamcredentials.googleapis.com", ""};
 inline constexpr Service kProjects{"cloudresourcemanager", "https://cloudresourcemanager.googleapis.com", ""};
 inline constexpr Service kOauth{"oauth2", "https://oauth2.googleapis.com", ""};
+inline constexpr Service kOsLogin{"oslogin", "https://oslogin.googleapis.com", ""};
 inline constexpr Service kStorage{"storage", "https://storage.googleapis.com", "/storage/v1"};
 
 // Credentials that a cluster file has for its own account: provider.gcp_credentials.

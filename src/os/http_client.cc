@@ -34,6 +34,7 @@ using Addresses = std::vector<http_wire::Stream::endpoint>;
 constexpr size_t kHeaderBytesMax = 64 << 10;
 constexpr size_t kBodyBytesMax = 64 << 20;
 constexpr int kSwitchingProtocols = 101;
+constexpr int kInterimsMax = 100;  // before one answer
 // A longer body is not copied behind the head of its request.
 constexpr size_t kOnePieceMax = 64 << 10;
 // A stream's reader may lag behind by so many reads (16 MiB); then TCP makes the server wait.
@@ -384,34 +385,48 @@ class Exchange {
 
   // Reads the whole answer. True if the connection can be used again.
   Task<bool> receive(HttpResponse& response, Channel<std::string>* chunks) {
-    Parser parser;
-    parser.header_limit(kHeaderBytesMax);
-    parser.body_limit(chunks ? UINT64_MAX : kBodyBytesMax);
-    parser.eager(true);
-    parser.skip(request_.method == "HEAD");
-    while (!parser.is_done()) {
+    std::optional<Parser> parser;
+    begin(parser, chunks != nullptr);
+    int interims = 0;
+    while (!parser->is_done()) {
       const std::optional<Instant> deadline =
-          chunks && parser.is_header_done() ? std::nullopt : std::optional<Instant>(deadline_);
+          chunks && parser->is_header_done() ? std::nullopt : std::optional<Instant>(deadline_);
       const error_code error = co_await wire_->read(deadline);
-      if (error == asio::error::eof && parser.is_header_done() && parser.need_eof()) {
+      if (error == asio::error::eof && parser->is_header_done() && parser->need_eof()) {
         error_code ended;
-        parser.put_eof(ended);
+        parser->put_eof(ended);
       } else if (error) {
         fail(error, "we waited for the answer");
       }
-      parse(parser);
-      std::string& body = parser.get().body();
+      parse(*parser);
+      while (parser->is_done() && is_interim(parser->get().result_int())) {
+        if (++interims > kInterimsMax) fail("it goes on without an answer", "is " + where_ + " the right server?");
+        begin(parser, chunks != nullptr);
+        parse(*parser);
+      }
+      std::string& body = parser->get().body();
       if (chunks && !body.empty()) chunks->push(std::exchange(body, {}));
       while (chunks && chunks->size() >= kChunksWaitingMax) co_await Sleep(runtime_, runtime_.now() + kLagPause);
     }
-    response.status = parser.get().result_int();
-    for (const auto& field : parser.get()) {
+    response.status = parser->get().result_int();
+    for (const auto& field : parser->get()) {
       std::string& value = response.headers[to_lower(std::string(field.name_string()))];
       value += (value.empty() ? "" : ", ") + std::string(field.value());
     }
-    response.body = std::move(parser.get().body());
-    co_return parser.keep_alive() && wire_->in.size() == 0;
+    response.body = std::move(parser->get().body());
+    co_return parser->keep_alive() && wire_->in.size() == 0;
   }
+
+  void begin(std::optional<Parser>& parser, bool in_chunks) const {
+    parser.emplace();
+    parser->header_limit(kHeaderBytesMax);
+    parser->body_limit(in_chunks ? UINT64_MAX : kBodyBytesMax);
+    parser->eager(true);
+    parser->skip(request_.method == "HEAD");
+  }
+
+  // What may come before an answer, asked for or not (RFC 9110, 15.2): 100, 102, 103.
+  static bool is_interim(unsigned status) { return status / 100 == 1 && status != kSwitchingProtocols; }
 
   void parse(Parser& parser) {
     error_code error;

@@ -385,6 +385,32 @@ TEST(HttpClient, TellsACutAnswerFromAWholeOne) {
   EXPECT_NE(outcome.error->message.find("not an HTTP answer"), std::string::npos) << outcome.error->message;
 }
 
+// 100 and 103 may come unasked, several of them, alone or together with what follows.
+TEST(HttpClient, WaitsForTheAnswerBehindInterimOnes) {
+  Server server([](Peer& peer) {
+    while (!peer.read_request().empty()) {
+      peer.send("HTTP/1.1 100 Continue\r\n\r\n");
+      peer.send("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\n"
+                "Content-Length: 4\r\n\r\nreal");
+    }
+  });
+  Server endless([](Peer& peer) {
+    peer.read_request();
+    while (peer.send("HTTP/1.1 100 Continue\r\n\r\n")) {
+    }
+  });
+  Runtime runtime;
+  for (int i = 0; i < 2; ++i) {
+    const Outcome outcome = call(runtime, server.endpoint, request_for("PUT", "x"));
+    ASSERT_FALSE(outcome.error) << outcome.error->message;
+    EXPECT_EQ(outcome.response.status, 200);
+    EXPECT_EQ(outcome.response.body, "real");
+    EXPECT_FALSE(outcome.response.headers.contains("link"));
+  }
+  EXPECT_EQ(server.connections, 1) << "the connection is still good";
+  EXPECT_TRUE(call(runtime, endless.endpoint, request_for("GET")).error);
+}
+
 TEST(HttpClient, SendsNoHeaderThatEndsTheHead) {
   Runtime runtime;
   HttpRequest request = request_for("GET");

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -32,6 +33,39 @@ std::string text_at(const json& document, const char* key) {
   if (found == document.end()) return {};
   if (found->is_number_integer()) return found->dump();
   return found->is_string() ? found->get<std::string>() : "";
+}
+
+json object_at(const json& document, const char* key) {
+  const auto found = document.is_object() ? document.find(key) : document.end();
+  return found != document.end() && found->is_object() ? *found : json::object();
+}
+
+json list_at(const json& document, const char* key) {
+  const auto found = document.is_object() ? document.find(key) : document.end();
+  return found != document.end() && found->is_array() ? *found : json::array();
+}
+
+std::vector<std::string> texts_at(const json& document, const char* key) {
+  std::vector<std::string> out;
+  const std::string alone = text_at(document, key);
+  if (!alone.empty()) out.push_back(alone);
+  for (const json& one : list_at(document, key)) {
+    if (one.is_string()) out.push_back(one.get<std::string>());
+  }
+  return out;
+}
+
+bool flag_at(const json& document, const char* key) {
+  const auto found = document.is_object() ? document.find(key) : document.end();
+  if (found == document.end()) return false;
+  return found->is_boolean() ? found->get<bool>() : found->is_string() && found->get<std::string>() == "true";
+}
+
+double number_at(const json& document, const char* key) {
+  const auto found = document.is_object() ? document.find(key) : document.end();
+  if (found == document.end()) return 0;
+  if (found->is_number()) return found->get<double>();
+  return found->is_string() ? std::strtod(found->get<std::string>().c_str(), nullptr) : 0;
 }
 
 }  // namespace rubato::rest

@@ -3,12 +3,15 @@
 import json
 import os
 import signal
+import socket
 import unittest
+import urllib.request
 from pathlib import Path
 
 import gcp_machines
 from cloud_testing import CloudCase
-from harness import ROOT, wait_until
+from harness import ROOT, RUBATO, wait_until
+from terminal import Terminal
 
 PROJECT, REGION = "fake-project", "us-west1"
 ZONES = f"{REGION}-a,{REGION}-b"
@@ -179,6 +182,33 @@ class TwoMachines(GceCase):
         self.assert_clean()
 
 
+class WithOsLogin(GceCase):
+    """The project wants it, and machines let nobody in at first, as Google's do until their agent has run."""
+    names = ("m1", "m2")
+    settings = {"project_metadata": {"enable-oslogin": "TRUE"}, "keys_s": 3}
+
+    def test_up_exec_and_down_by_the_accounts_users(self):
+        self.assertIn("'lab' is up with 2 nodes", self.rubato("up", "-y", "cluster.yaml").stderr)
+        accounts = self.cloud.world.iam.accounts
+        person, head = (f"sa_{accounts[each]['uniqueId']}"
+                        for each in (self.cloud.world.tester, self.of_node("head")[1]["accounts"][0]))
+        self.assertEqual(self.rubato("exec", "cluster.yaml", "whoami").stdout.split(), [person])
+        self.assertNotIn("ssh-keys", [each["key"] for each in
+                                      self.of_node("worker-1")[1]["body"]["metadata"]["items"]])
+        homes = self.hosts[self.of_node("worker-1")[1]["host"]].folder / "home"
+        self.assertTrue((homes / head / ".rubato").is_dir(), "the head logs in to its workers as its own account")
+        done = self.rubato("down", "-y", "cluster.yaml")
+        self.assertIn("the SSH key in OS Login of", done.stderr)
+        self.assert_clean()
+        self.assertEqual(self.cloud.world.notes, [])
+
+    def test_who_may_not_is_told_the_role(self):
+        self.cloud.world.settings["deny"] = {"*": ["compute.instances.osLogin", "compute.instances.osAdminLogin"]}
+        done = self.rubato("up", "-y", "cluster.yaml", code=1)
+        self.assertIn("roles/compute.osAdminLogin", done.stderr)
+        self.assertEqual(self.cloud.made, 0)
+
+
 class RaysOwnFiles(GceCase):
     cluster = "minimal"
     settings = {"account_s": 1.0, "grant_s": 1.0, "consistency_s": 0.5}
@@ -209,6 +239,80 @@ class RaysOwnFiles(GceCase):
         self.assertEqual(self.rubato("exec", "cluster.yaml", "whoami").stdout, "ubuntu\n")
         self.rubato("down", "-y", "cluster.yaml")
         self.assert_clean()
+
+
+class TheSeedsCommands(GceCase):
+    """"Cloud Setup and Auto-Scaling", Google's part: each command as it is written there, in its order."""
+    cluster = "default"
+
+    def write_file(self):
+        """Ray's example-full.yaml of that time. Its person has a project; nothing here reaches the Internet."""
+        text = (ROOT / "tests/data/ray-yaml/ray-0.6.6/gcp/example-full.yaml").read_text()
+        text = text.replace("project_id: null", f"project_id: {PROJECT}")
+        text = text.replace("wget ", "touch ~/anaconda3.sh; echo ").replace("pip install", "echo pip install")
+        for name in ("example-full.yaml", "cluster.yaml"):
+            (self.folder / name).write_text(text)
+
+    def test_the_quick_start_and_what_follows(self):
+        full = ("-y", "example-full.yaml")
+        self.assertIn("'default' is up with 1 node", self.rubato("up", *full).stderr)
+        head, = self.living().values()
+        self.assertEqual((head["type"], head["spot"]), ("n1-standard-2", False))
+        # Create or update, and limits beside running jobs.
+        job = self.submit_steps("--workers", "1", where="/tmp")
+        self.wait_for_workers_of(job, 1)
+        self.rubato("up", *full, "--max-workers=1", "--no-restart")
+        self.assertEqual(self.cloud.made, 1)
+        self.wait_for_workers_of(job, 1)
+        self.rubato("stop", job)
+        # Running commands on new and existing clusters.
+        hello = 'echo "hello world"'
+        self.assertIn("hello world\n", self.rubato("exec", "cluster.yaml", hello).stdout)
+        self.assertIn("hello world\n", self.rubato("exec", "cluster.yaml", hello, "--start").stdout)
+        self.hosts[head["host"]].run("mkdir -m 777 /run/screen")  # by systemd, where there is one
+        self.rubato("exec", "cluster.yaml", hello + " > screened", "--screen")
+        wait_until(lambda: "hello" in self.rubato("exec", "cluster.yaml", "cat screened || true").stdout, "the screen")
+        # Attaching.
+        with Terminal([RUBATO, "attach", "cluster.yaml"], self.environment(), self.folder, columns=120) as screen:
+            screen.type("echo at $(hostname).\r")
+            screen.expect(f"at {head['host']}\\.")
+            screen.type("exit\r")
+            self.assertEqual(screen.end(), 0)
+        # Port-forwarding: a server of the cluster answers here, as long as the command runs.
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        serving = self.follow("exec", "cluster.yaml", f"--port-forward={port}",
+                              f"python3 -m http.server {port} --bind 127.0.0.1")
+        wait_until(lambda: answers(port), lambda: f"an answer at {port}")
+        serving.terminate()
+        serving.wait()
+        # Manually synchronizing files.
+        (self.folder / "local").write_text("from here")
+        self.rubato("rsync_up", "cluster.yaml", f"{self.folder}/local", "/tmp/on-cluster")
+        self.rubato("rsync_down", "cluster.yaml", "/tmp/on-cluster", f"{self.folder}/back")
+        self.assertEqual((self.folder / "back").read_text(), "from here")
+        # Stopping the cluster behind a command; the next down removes the head's machine.
+        self.assertIn("hello world\n", self.rubato("exec", "cluster.yaml", hello, "--stop").stdout)
+        self.rubato("down", *full)
+        self.assert_clean()
+
+    def test_a_new_cluster_for_one_command(self):
+        done = self.rubato("exec", "cluster.yaml", 'echo "hello world"', "--start", "--stop", "--cluster-name",
+                           "experiment-1")
+        self.assertIn("hello world\n", done.stdout)
+        names = {one["labels"]["ray-cluster-name"] for one in self.cloud.instances().values()}
+        self.assertLessEqual(names, {"experiment-1"})
+        self.rubato("down", "-y", "cluster.yaml", "--cluster-name", "experiment-1")
+        self.assert_clean()
+
+
+def answers(port):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ A machine boots as a cloud's does (cloud_machines.py): the users of `ssh-keys` w
 import copy
 import json
 import sys
+import threading
 from pathlib import Path
 
 from cloud_machines import METADATA, CloudMachines
@@ -43,7 +44,8 @@ class GcpMachines(CloudMachines):
     # --- what Compute asks for, under its lock
 
     def boot(self, one):
-        users = self.world.instances.users_of(one)
+        late = self.world.settings["keys_s"]
+        users = {} if late else self.world.instances.users_of(one)
         startup = next((each.get("value", "") for each in one["metadata"]["items"]
                         if each["key"] == "startup-script"), None)
 
@@ -53,7 +55,17 @@ class GcpMachines(CloudMachines):
                 Path("/etc/hosts").read_text() + f"{METADATA} metadata.google.internal metadata\n")
             if startup is not None:
                 (host.folder / "startup").write_text(startup)
+        if late:
+            timer = threading.Timer(late, self._write_keys, (one,))
+            timer.daemon = True
+            timer.start()
         return self.make(one["id"], write_disk)
+
+    def _write_keys(self, one):
+        """What the guest's agent does, some time after sshd answers."""
+        with self.world.lock:
+            if self.host_of(one["id"]):
+                self.keys_changed(one)
 
     def keys_changed(self, one):
         self._orders.put((lambda name, users: self.hosts[name].set_users(users), self.host_of(one["id"]),
@@ -91,7 +103,9 @@ class GcpMachines(CloudMachines):
         return {f"firewall {each}" for each in world.instances.firewalls} \
             | {f"disk {each[1]}" for each in world.instances.disks} | {f"account {each}" for each in iam.accounts} \
             | {f"binding {each['role']} {member}" for each in bindings for member in each["members"]} \
-            | {f"metadata {json.dumps(each)}" for each in world.instances.metadata["items"]}
+            | {f"metadata {json.dumps(each)}" for each in world.instances.own_metadata["items"]} \
+            | {f"key of {email}" for email, profile in world.os_login.profiles.items() if profile["keys"]
+               and email in iam.accounts}
 
     def leftovers(self):
         with self.world.lock:

@@ -76,7 +76,7 @@ class Compute:
         self.numbers = itertools.count(1)
         self.operations, self.by_request = {}, {}
         self.firewalls, self.disks = {}, {}
-        self.metadata = {"items": []}  # of the project
+        self.own_metadata = {"items": []}  # of the project
         self.networks = {"default": sorted(REGIONS)}  # network: the regions in which it has a subnet of its name
         for name, allowed, ranges in (
                 ("default-allow-ssh", [{"IPProtocol": "tcp", "ports": ["22"]}], ["0.0.0.0/0"]),
@@ -499,6 +499,11 @@ class Compute:
 
     # ---- the project ----
 
+    @property
+    def metadata(self):
+        more = self.world.settings["project_metadata"]
+        return {"items": [{"key": key, "value": each} for key, each in more.items()] + self.own_metadata["items"]}
+
     def show_metadata(self, metadata):
         return {"kind": "compute#metadata", "fingerprint": fingerprint(metadata["items"]), "items": metadata["items"]}
 
@@ -517,6 +522,6 @@ class Compute:
                 "quotas": [{"metric": "FIREWALLS", "limit": 200.0, "usage": float(len(self.firewalls))}]}
 
     def projects_setCommonInstanceMetadata(self, caller, parameters):
-        self.metadata = self.replace_metadata(self.metadata, parameters["body"])
+        self.own_metadata = self.replace_metadata(self.metadata, parameters["body"])
         self.world.instances.keys_changed()
         return self.operate(caller, "setMetadata", "global", "", self.world.project_number)

@@ -24,6 +24,7 @@ from fake_gcs import Gcs  # noqa: E402
 from fake_iam import SCHEMA as IAM_SCHEMA, Iam, read_body  # noqa: E402
 from fake_instances import Instances  # noqa: E402
 from fake_metadata import Metadata  # noqa: E402
+from fake_os_login import SCHEMA as LOGIN_SCHEMA, OsLogin  # noqa: E402
 from fake_oauth import CLOUD, Caller, OAuth  # noqa: E402
 
 SETTINGS = {
@@ -39,13 +40,16 @@ SETTINGS = {
     "disabled": [],           # ["compute"]: APIs that the project has not enabled
     "grant_s": 0.0,           # a new binding of a policy takes so long to count
     "account_s": 0.0,         # a new service account is unknown for so long
+    "project_metadata": {},   # beside what is set by the API: {"enable-oslogin": "TRUE"}
+    "keys_s": 0.0,            # a machine that has booted lets nobody in for so long (machines of gcp_machines.py)
     "project_state": "ACTIVE", "zones_down": [],
     "metadata_instance": "",  # who asks the metadata server from 127.0.0.1
     "preempted": False, "maintenance_event": "NONE",  # what it tells who is nobody's instance
     "upload_short": 0,        # so many pieces of uploads are kept only by half
 }
 TITLES = {"compute": "Compute Engine API", "iam": "Identity and Access Management (IAM) API",
-          "cloudresourcemanager": "Cloud Resource Manager API", "storage": "Cloud Storage API"}
+          "cloudresourcemanager": "Cloud Resource Manager API", "oslogin": "Cloud OS Login API",
+          "storage": "Cloud Storage API"}
 
 
 class World(cloud_server.World):
@@ -54,6 +58,7 @@ class World(cloud_server.World):
         self.project, self.project_number = self.settings["project"], "123456789012"
         self.oauth = OAuth(self)
         self.iam = Iam(self)
+        self.os_login = OsLogin(self)
         self.instances = Instances(self)
         self.gcs = Gcs(self, folder)
         self.metadata = Metadata(self)
@@ -70,6 +75,8 @@ def service_of(method, path):
         return "storage"
     if path in ("/token", "/oauth2/v4/token", "/tokeninfo", "/oauth2/v3/tokeninfo"):
         return "oauth2"
+    if OsLogin.find(method, path):
+        return "oslogin"
     found = Iam.find(method, path)
     if found is None:
         return None
@@ -147,6 +154,8 @@ class Handler(cloud_server.Handler):
             return self.serve_compute(caller)
         if service == "storage":
             return self.serve_storage(caller)
+        if service == "oslogin":
+            return self.serve_os_login(caller)
         return self.serve_iam(service, caller)
 
     def caller(self, service):
@@ -200,6 +209,16 @@ class Handler(cloud_server.Handler):
             self.world.check_refused(name)
             result = getattr(self.world.iam, name)(caller, parts, body, self.raw_path.split("/")[1])
         return self.reply_json(200, result)
+
+    def serve_os_login(self, caller):
+        name, kind, parts = OsLogin.find(self.method, self.raw_path)
+        body = schema.check(LOGIN_SCHEMA, kind, read_body(self.whole_body()), "") if kind else {}
+        with self.world.lock:
+            self.lose(name)
+            self.world.record("oslogin", name, {"parts": parts, "body": body})
+            self.world.callers.append((name, caller.email))
+            self.world.check_refused(name)
+            return self.reply_json(200, getattr(self.world.os_login, name)(caller, parts, body))
 
     def serve_storage(self, caller):
         with self.world.lock:

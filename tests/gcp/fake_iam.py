@@ -27,6 +27,9 @@ ROLES = {  # as far as Rubato and its users name them; patterns of permissions
         "compute.subnetworks.list", "compute.subnetworks.use", "compute.subnetworks.useExternalIp",
         "compute.projects.get", "compute.zoneOperations.*", "compute.regionOperations.*",
         "compute.globalOperations.*", "resourcemanager.projects.get"],
+    "roles/compute.osLogin": ["compute.instances.osLogin", "compute.projects.get"],
+    "roles/compute.osAdminLogin": ["compute.instances.osAdminLogin", "compute.instances.osLogin",
+                                   "compute.projects.get"],
     "roles/compute.viewer": ["compute.*.get", "compute.*.list", "resourcemanager.projects.get"],
     "roles/iam.serviceAccountUser": ["iam.serviceAccounts.actAs", "iam.serviceAccounts.get"],
     "roles/iam.serviceAccountAdmin": [
@@ -106,7 +109,11 @@ class Iam:
         if permission in self.world.settings["deny"].get(caller.email, ()) \
                 or permission in self.world.settings["deny"].get("*", ()):
             return False
-        return any(fnmatch.fnmatchcase(permission, each) for each in self.patterns_of(caller.member, resource))
+        return self.matches(permission, self.patterns_of(caller.member, resource))
+
+    @staticmethod
+    def matches(permission, patterns):
+        return any(fnmatch.fnmatchcase(permission, each) for each in patterns)
 
     def demand(self, caller, permission, resource, service="iam"):
         if not self.is_allowed(caller, permission, resource):

@@ -435,8 +435,12 @@ class Instances(Compute):
             self.stop(one)
 
     def users_of(self, one):
-        """{user: [keys]} as the guest's agent makes them of `ssh-keys`, the instance's and the project's."""
+        """{user: [keys]} as the guest's agent makes them of `ssh-keys`, the instance's and the project's; with OS Login
+        those of accounts that may log in, and no others."""
         own = {each["key"]: each.get("value", "") for each in one["metadata"]["items"]}
+        of_project = {each["key"]: each.get("value", "") for each in self.metadata["items"]}
+        if (of_project | own).get("enable-oslogin", "").lower() == "true":
+            return self.world.os_login.users_on(f"zones/{one['zone']}/instances/{one['name']}")
         lines = own.get("ssh-keys", "").splitlines() + own.get("sshKeys", "").splitlines()
         if own.get("block-project-ssh-keys", "").lower() != "true" and "sshKeys" not in own:
             lines += [line for each in self.metadata["items"] if each["key"] in ("ssh-keys", "sshKeys")

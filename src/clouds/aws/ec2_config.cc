@@ -7,31 +7,15 @@
 #include "clouds/common/address_range.h"
 #include "core/text.h"
 #include "model/cluster_file.h"
+#include "rest/json.h"
 
 namespace rubato::clouds {
 namespace {
 
 using nlohmann::json;
-
-std::vector<std::string> texts_of(const json& value) {
-  if (value.is_string()) return {value.get<std::string>()};
-  std::vector<std::string> out;
-  if (!value.is_array()) return out;
-  for (const json& one : value) {
-    if (one.is_string()) out.push_back(one.get<std::string>());
-  }
-  return out;
-}
-
-json section_of(const json& options, const char* key) {
-  const auto found = options.find(key);
-  return found != options.end() && found->is_object() ? *found : json::object();
-}
-
-std::string text_of(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
+using rest::object_at;
+using rest::text_at;
+using rest::texts_at;
 
 bool text_starts(const json& value, const char* prefix) {
   return value.is_string() && value.get<std::string>().starts_with(prefix);
@@ -48,7 +32,7 @@ aws::Rule rule_of(const json& permission) {
   rule.to_port = permission.value("ToPort", rule.from_port);
   const auto add = [&](const char* list, const char* key, std::vector<std::string>& out) {
     for (const json& one : permission.value(list, json::array())) {
-      if (const std::string text = text_of(one, key); !text.empty()) out.push_back(text);
+      if (const std::string text = text_at(one, key); !text.empty()) out.push_back(text);
     }
   };
   add("IpRanges", "CidrIp", rule.cidrs);
@@ -66,7 +50,7 @@ json file_systems_of(const json& options) {
   json out = json::array();
   for (const json& one : found->is_array() ? *found : json::array({*found})) {
     json made = one.is_object() ? one : json{{text_starts(one, "fs-") ? "id" : "name", one}};
-    if (text_of(made, "mount").empty()) made["mount"] = fmt::format("{}{}", kUsualMount, out.size() + 1);
+    if (text_at(made, "mount").empty()) made["mount"] = fmt::format("{}{}", kUsualMount, out.size() + 1);
     out.push_back(std::move(made));
   }
   return out;
@@ -82,14 +66,14 @@ json compile_ec2_config(const ClusterFile& file) {
               {"use_internal_ips", file.provider.use_internal_ips},
               {"use_external_head_ip", file.provider.use_external_head_ip},
               {"cache_stopped_nodes", file.provider.cache_stopped_nodes},
-              {"security_group", section_of(options, "security_group")},
-              {"key_name", text_of(section_of(options, "key_pair"), "key_name")},
+              {"security_group", object_at(options, "security_group")},
+              {"key_name", text_at(object_at(options, "key_pair"), "key_name")},
               {"key_where", file.place("provider.key_pair")},
               {"provider_where", file.place("provider")}};
   std::vector<std::string> from;
-  if (options.contains("ssh_from")) from = texts_of(options["ssh_from"]);
+  if (options.contains("ssh_from")) from = texts_at(options, "ssh_from");
   out["ssh_from"] = from;
-  if (options.contains("s3_buckets")) out["s3_buckets"] = texts_of(options["s3_buckets"]);
+  if (options.contains("s3_buckets")) out["s3_buckets"] = texts_at(options, "s3_buckets");
   if (const json all = file_systems_of(options); !all.empty()) {
     out["file_systems"] = all;
     out["file_systems_where"] = file.place("provider.efs");
@@ -99,29 +83,29 @@ json compile_ec2_config(const ClusterFile& file) {
 
 Ec2Config ec2_config_from_json(const json& told) {
   Ec2Config out;
-  out.cluster = text_of(told, "cluster");
-  out.region = text_of(told, "region");
+  out.cluster = text_at(told, "cluster");
+  out.region = text_at(told, "region");
   if (out.cluster.empty() || out.region.empty()) {
     throw Error(ErrorCode::kUsage, "this is no description of a provider 'aws'");
   }
-  out.zones = texts_of(told.value("zones", json::array()));
+  out.zones = texts_at(told, "zones");
   out.internal_only = told.value("use_internal_ips", false);
   out.internal_head = out.internal_only && !told.value("use_external_head_ip", false);
   out.cache_stopped = told.value("cache_stopped_nodes", true);
-  for (const std::string& one : texts_of(told.value("ssh_from", json::array()))) {
+  for (const std::string& one : texts_at(told, "ssh_from")) {
     if (auto cidr = normal_cidr(one)) out.ssh_from.push_back(std::move(*cidr));
   }
-  out.buckets = texts_of(told.value("s3_buckets", json::array()));
+  out.buckets = texts_at(told, "s3_buckets");
   for (const json& one : told.value("file_systems", json::array())) {
-    out.file_systems.push_back({text_of(one, "id"), text_of(one, "name"), text_of(one, "mount"),
-                                one.value("remove", false), text_of(told, "file_systems_where")});
+    out.file_systems.push_back({text_at(one, "id"), text_at(one, "name"), text_at(one, "mount"),
+                                one.value("remove", false), text_at(told, "file_systems_where")});
   }
-  const json group = section_of(told, "security_group");
-  out.group_name = text_of(group, "GroupName");
+  const json group = object_at(told, "security_group");
+  out.group_name = text_at(group, "GroupName");
   for (const json& one : group.value("IpPermissions", json::array())) out.rules.push_back(rule_of(one));
-  out.key_name = text_of(told, "key_name");
-  out.key_where = text_of(told, "key_where");
-  out.provider_where = text_of(told, "provider_where");
+  out.key_name = text_at(told, "key_name");
+  out.key_where = text_at(told, "key_where");
+  out.provider_where = text_at(told, "provider_where");
   return out;
 }
 

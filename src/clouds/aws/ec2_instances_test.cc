@@ -6,6 +6,7 @@
 #include "aws/ec2_network.h"
 #include "aws/fake_aws_testing.h"
 #include "clouds/aws/surroundings.h"
+#include "clouds/common/instances_testing.h"
 
 namespace rubato::clouds {
 namespace {
@@ -15,7 +16,7 @@ using provider::LaunchErrors;
 using provider::Machine;
 using provider::NodeOrder;
 
-class Ec2InstancesTest : public aws::FakeAwsFixture {
+class Ec2InstancesTest : public InstancesFixture<aws::FakeAwsFixture> {
  protected:
   void SetUp() override {
     aws::FakeAwsFixture::SetUp();
@@ -29,15 +30,8 @@ class Ec2InstancesTest : public aws::FakeAwsFixture {
     of_cloud.around = around;
     of_cloud.new_profile = new_profile;
     of_cloud.profile_pause = 10ms;
-    CloudInstancesSettings of;
-    of.head_key = "ssh-ed25519 AAAA rubato-lab";
-    if (on_head) of.own = Machine();
-    of.poll_min = of.poll_max = 50ms;
-    of.known_timeout = 5s;
-    auto cloud = std::make_unique<Ec2Machines>(world, std::move(of_cloud));
-    instances = std::make_unique<CloudInstances>(world, std::move(cloud), std::move(of), Log());
     const json told = {{"cluster", cluster}, {"region", "eu-west-1"}, {"cache_stopped_nodes", cache}};
-    instances->configure(told.dump());
+    make_instances(std::make_unique<Ec2Machines>(world, std::move(of_cloud)), on_head, told.dump());
   }
 
   static NodeOrder order(const std::string& node, const std::string& hash = "hash") {
@@ -49,38 +43,11 @@ class Ec2InstancesTest : public aws::FakeAwsFixture {
     return out;
   }
 
-  template <class Result>
-  Result get(Task<Result> task) {
-    std::optional<Result> out;
-    runtime.run(get_in(std::move(task), out));
-    return std::move(*out);
-  }
-  template <class Result>
-  static Task<int> get_in(Task<Result> task, std::optional<Result>& out) {
-    out.emplace(co_await std::move(task));
-    co_return 0;
-  }
-  void remove(const std::string& node) { runtime.run(remove_in(*instances, NodeId{node})); }
-  static Task<int> remove_in(CloudInstances& all, NodeId node) {
-    provider::NodeRemoval removal(std::move(node));
-    co_await all.remove(std::move(removal), true);
-    co_return 0;
-  }
-
   int calls(const std::string& operation) {
     int count = 0;
     for (const json& one : control("GET", "/_fake/requests")) count += one["operation"] == operation ? 1 : 0;
     return count;
   }
-  std::vector<std::string> listed() {
-    std::vector<std::string> out;
-    for (const NodeId& node : get(instances->list())) out.push_back(node.value);
-    return out;
-  }
-  ErrorCode failure_of_create(const std::string& node) {
-    return code_of([&] { get(instances->create(order(node))); });
-  }
-
   Ec2Surroundings around = [] {
     Ec2Surroundings out;
     out.region = "eu-west-1";
@@ -90,7 +57,6 @@ class Ec2InstancesTest : public aws::FakeAwsFixture {
   }();
   bool cache = true, new_profile = false;
   std::string cluster = "lab";
-  std::unique_ptr<CloudInstances> instances;
 };
 
 using Names = std::vector<std::string>;
@@ -144,7 +110,7 @@ TEST_F(Ec2InstancesTest, WhatOnePlaceHasNotIsAskedForInTheNext) {
   EXPECT_EQ(errors.begin()->first, NodeId{"worker-4"});
   EXPECT_EQ(errors.begin()->second.code, ErrorCode::kNoCapacity);
   EXPECT_EQ(listed(), (Names{"worker-1", "worker-2", "worker-3"}));
-  EXPECT_EQ(failure_of_create("worker-4"), ErrorCode::kNoCapacity);
+  EXPECT_EQ(failure_of_create(order("worker-4")), ErrorCode::kNoCapacity);
   NodeOrder elsewhere = order("worker-5");
   elsewhere.offering.zone = "eu-west-1c";
   EXPECT_EQ(code_of([&] { get(instances->create(elsewhere)); }), ErrorCode::kNoCapacity) << "it has no subnet there";
@@ -208,14 +174,14 @@ TEST_F(Ec2InstancesTest, ANodesNameComesAgainInEachLifeOfTheCluster) {
 
 TEST_F(Ec2InstancesTest, AQuotaIsToldApartAndAsksNowhereElse) {
   set({{"vcpus_max", 1}});
-  EXPECT_EQ(failure_of_create("worker-1"), ErrorCode::kQuota);
+  EXPECT_EQ(failure_of_create(order("worker-1")), ErrorCode::kQuota);
   EXPECT_EQ(calls("RunInstances"), 1);
 }
 
 TEST_F(Ec2InstancesTest, WhatCanNeverWorkIsAUsageError) {
   around.images["worker"] = "ami-9";
   fresh();
-  EXPECT_EQ(failure_of_create("worker-1"), ErrorCode::kUsage);
+  EXPECT_EQ(failure_of_create(order("worker-1")), ErrorCode::kUsage);
   EXPECT_NE(last_error.find("InvalidAMIID.NotFound"), std::string::npos);
 }
 

@@ -140,6 +140,7 @@ Machine CloudInstances::machine_of(const CloudMachine& from) const {
   Machine machine;
   machine.id = from.id;
   machine.host.host = address_of(from);
+  machine.host.user = from.user;
   machine.address = from.private_address;
   return prepared(std::move(machine), from.zone);
 }

@@ -30,6 +30,7 @@ struct CloudMachine {
   std::optional<NodeId> node;  // whose it is; nullopt: nothing on it says so
   std::string launch_hash, zone, network;
   std::string private_address, public_address;
+  std::string user;           // who logs in; empty: the cluster file's
   std::string end_reason;     // of an ended one; empty: not known
   bool lacked_stock = false;  // it ended before it ran because the cloud had none
   bool spot = false;

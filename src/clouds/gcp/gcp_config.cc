@@ -17,6 +17,7 @@ namespace {
 
 using nlohmann::json;
 using rest::text_at;
+using rest::texts_at;
 
 // Decided by us for each machine.
 constexpr std::array<std::string_view, 2> kOurs = {"name", "zone"};
@@ -25,16 +26,6 @@ constexpr std::array<std::string_view, 1> kInList = {"scheduling"};
 // Of Cloud TPU's nodes.create, which Ray's files have in the same place.
 constexpr std::array<const char*, 4> kTpuKeys = {"acceleratorType", "acceleratorConfig", "runtimeVersion",
                                                  "schedulingConfig"};
-
-std::vector<std::string> list_of_texts(const json& value) {
-  if (value.is_string()) return {value.get<std::string>()};
-  std::vector<std::string> out;
-  if (!value.is_array()) return out;
-  for (const json& one : value) {
-    if (one.is_string()) out.push_back(one.get<std::string>());
-  }
-  return out;
-}
 
 }  // namespace
 
@@ -49,7 +40,7 @@ json compile_gcp_config(const ClusterFile& file) {
               {"cache_stopped_nodes", file.provider.cache_stopped_nodes},
               {"ssh_user", file.auth.ssh_user},
               {"provider_where", file.place("provider")}};
-  out["ssh_from"] = options.contains("ssh_from") ? list_of_texts(options["ssh_from"]) : std::vector<std::string>();
+  out["ssh_from"] = texts_at(options, "ssh_from");
   return out;
 }
 
@@ -61,11 +52,11 @@ GcpConfig gcp_config_from_json(const json& told) {
   if (out.cluster.empty() || out.project.empty() || out.region.empty()) {
     throw Error(ErrorCode::kUsage, "this is no description of a provider 'gcp'");
   }
-  out.zones = list_of_texts(told.value("zones", json::array()));
+  out.zones = texts_at(told, "zones");
   out.internal_only = told.value("use_internal_ips", false);
   out.internal_head = out.internal_only && !told.value("use_external_head_ip", false);
   out.cache_stopped = told.value("cache_stopped_nodes", false);
-  for (const std::string& one : list_of_texts(told.value("ssh_from", json::array()))) {
+  for (const std::string& one : texts_at(told, "ssh_from")) {
     if (auto cidr = normal_cidr(one)) out.ssh_from.push_back(std::move(*cidr));
   }
   out.ssh_user = text_at(told, "ssh_user");

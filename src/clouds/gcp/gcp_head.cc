@@ -2,6 +2,7 @@
 
 #include "clouds/common/cloud_head.h"
 #include "clouds/gcp/gcp_instances.h"
+#include "clouds/gcp/gcp_login.h"
 #include "clouds/gcp/gcp_surroundings.h"
 #include "model/cluster_spec.h"
 
@@ -39,6 +40,7 @@ Task<HeadMachine> make_gcp_head(World& world, const ClusterFile& file, HeadMachi
   if (settings.on_progress) settings.on_progress("Google Cloud: the head's machine");
   of.around = std::move(found.around);
   of.new_account = found.new_account;
+  of.own_key = key.text;
   CloudInstances instances(world, std::make_unique<GcpMachines>(world, std::move(of)), settings_for_person(), Log());
   co_await create_head(instances, file, head);
   co_return head;
@@ -56,7 +58,9 @@ Task<HeadMachine> end_gcp_head(World& world, const ClusterFile& file, HeadMachin
   instances.configure(cluster_spec_of(file).provider_config);
   const size_t ended = co_await instances.end_all();
   if (settings.on_progress) settings.on_progress("Google Cloud: what surrounded them");
-  const RemovedSurroundings removed = co_await remove_gcp_surroundings(cloud.client(), config);
+  RemovedSurroundings removed = co_await remove_gcp_surroundings(cloud.client(), config);
+  Task<void> login = remove_login(cloud.client(), config, file, removed);
+  co_await try_removal("the SSH key in OS Login", std::move(login), removed);
   co_return ended_head(ended, removed);
 }
 

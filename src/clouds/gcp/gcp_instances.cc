@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "clouds/gcp/gcp_login.h"
 #include "core/scope.h"
 #include "rest/cloud_error.h"
 #include "rest/json.h"
@@ -86,16 +89,28 @@ gcp::Client& GcpMachines::client() {
 Task<std::vector<CloudMachine>> GcpMachines::list() {
   gcp::Labels labels{{std::string(kClusterLabel), config_->cluster}};
   const auto found = co_await gcp::list_instances(*client_, std::move(labels), config_->region);
+  const bool any_login = std::ranges::any_of(found, [&](const gcp::Instance& one) {
+    return one.uses_login && one.label(kClusterLabel) == config_->cluster;
+  });
+  if (any_login) co_await ensure_login();
   std::vector<CloudMachine> out;
   listed_.clear();
   for (const gcp::Instance& one : found) {
     // Whatever the filter let through: what is not ours might be ended.
     if (one.label(kClusterLabel) != config_->cluster) continue;
     out.push_back(machine_of(one));
+    if (one.uses_login) out.back().user = login_user_;
     listed_[out.back().id] = one;
     zones_.erase(out.back().id);
   }
   co_return out;
+}
+
+// Once: the user and the key stay when machines come and go.
+Task<void> GcpMachines::ensure_login() {
+  if (!login_user_.empty() || settings_.own_key.empty()) co_return;
+  const std::string account = co_await gcp::login_account(*client_);
+  login_user_ = co_await gcp::ensure_login_key(*client_, account, settings_.own_key, login_comment(*config_));
 }
 
 std::string GcpMachines::zone_of(const std::string& id) const {
@@ -111,6 +126,10 @@ bool GcpMachines::fit_together(const std::vector<NodeId>& nodes) const { return 
 size_t GcpMachines::count_places(const LaunchOrder& order) { return zones_for(around(), order).size(); }
 
 Task<MachineCloud::Launched> GcpMachines::launch_at(LaunchOrder order, size_t place) {
+  const std::string& node_config = order.sample.type.node_config;
+  const bool by_login = uses_login(node_config.empty() ? nlohmann::json::object() : nlohmann::json::parse(node_config),
+                                   around().uses_login);
+  if (by_login) co_await ensure_login();  // who may not is told before there is a machine
   Launched out;
   out.place = zones_for(around(), order)[place];
   std::vector<Outcome> outcomes(order.nodes.size());
@@ -259,8 +278,10 @@ std::unique_ptr<provider::Instances> make_gcp_instances(World& world, const prov
   GcpMachinesSettings of;
   of.env = rest::environment_of(settings.env);
   of.surroundings_file = surroundings_file_of(settings);
+  CloudInstancesSettings on_head = settings_on_head(world, settings);
+  of.own_key = on_head.head_key;
   auto cloud = std::make_unique<GcpMachines>(world, std::move(of));
-  return std::make_unique<CloudInstances>(world, std::move(cloud), settings_on_head(world, settings), log);
+  return std::make_unique<CloudInstances>(world, std::move(cloud), std::move(on_head), log);
 }
 
 }  // namespace rubato::clouds

@@ -19,6 +19,7 @@ struct GcpMachinesSettings {
   std::optional<gcp::GivenCredentials> given;
   std::string surroundings_file;          // read again before each launch: `up` writes it
   std::optional<GcpSurroundings> around;  // instead of the file
+  std::string own_key;  // public: of who asks here, for machines with OS Login; empty: nobody logs in from here
   bool new_account = false;               // Compute may not have heard of the head's service account yet
   Duration account_timeout = 90s;         // until it has
   Duration account_pause = 3s;
@@ -51,6 +52,7 @@ class GcpMachines final : public MachineCloud {
   enum class Change { kStop, kEnd, kStatus };
 
   GcpSurroundings around();
+  Task<void> ensure_login();
   std::string zone_of(const std::string& id) const;  // throws kNotFound
   Task<void> launch_one(const LaunchOrder& order, NodeId node, std::string zone, Outcome& outcome);
   Task<std::string> insert(const LaunchOrder& order, NodeId node, std::string zone);
@@ -62,6 +64,7 @@ class GcpMachines final : public MachineCloud {
   const GcpMachinesSettings settings_;
   std::optional<GcpConfig> config_;
   std::unique_ptr<gcp::Client> client_;
+  std::string login_user_;                       // ours, of machines with OS Login; empty: not asked for yet
   std::map<std::string, gcp::Instance> listed_;  // by our id, as last listed
   std::map<std::string, std::string> zones_;     // of machines that we made, by id
   std::map<std::string, int> rounds_;            // by request_key: the next one to try

@@ -7,6 +7,8 @@
 
 #include <set>
 
+#include "clouds/common/instances_testing.h"
+#include "clouds/gcp/gcp_login.h"
 #include "clouds/gcp/gcp_surroundings.h"
 #include "gcp/fake_gcp_testing.h"
 
@@ -19,7 +21,7 @@ using provider::Machine;
 using provider::NodeOrder;
 using Names = std::vector<std::string>;
 
-class GcpInstancesTest : public gcp::FakeGcpFixture {
+class GcpInstancesTest : public InstancesFixture<gcp::FakeGcpFixture> {
  protected:
   void SetUp() override {
     gcp::FakeGcpFixture::SetUp();
@@ -36,16 +38,10 @@ class GcpInstancesTest : public gcp::FakeGcpFixture {
     GcpMachinesSettings of_cloud;
     of_cloud.env = settings.env;
     of_cloud.around = around;
-    CloudInstancesSettings of;
-    of.head_key = "ssh-ed25519 AAAA rubato-lab";
-    if (on_head) of.own = Machine();
-    of.poll_min = of.poll_max = 50ms;
-    of.known_timeout = 5s;
-    auto cloud = std::make_unique<GcpMachines>(world, std::move(of_cloud));
-    instances = std::make_unique<CloudInstances>(world, std::move(cloud), std::move(of), Log());
+    of_cloud.own_key = "ssh-ed25519 AAAA rubato-lab";
     const json told = {
         {"cluster", cluster}, {"project", project}, {"region", "us-west1"}, {"cache_stopped_nodes", cache}};
-    instances->configure(told.dump());
+    make_instances(std::make_unique<GcpMachines>(world, std::move(of_cloud)), on_head, told.dump());
   }
 
   static NodeOrder order(const std::string& node, const std::string& hash = "hash") {
@@ -57,36 +53,9 @@ class GcpInstancesTest : public gcp::FakeGcpFixture {
     return out;
   }
 
-  template <class Result>
-  Result get(Task<Result> task) {
-    std::optional<Result> out;
-    runtime.run(get_in(std::move(task), out));
-    return std::move(*out);
-  }
-  template <class Result>
-  static Task<int> get_in(Task<Result> task, std::optional<Result>& out) {
-    out.emplace(co_await std::move(task));
-    co_return 0;
-  }
-  void remove(const std::string& node) { runtime.run(remove_in(*instances, NodeId{node})); }
-  static Task<int> remove_in(CloudInstances& all, NodeId node) {
-    provider::NodeRemoval removal(std::move(node));
-    co_await all.remove(std::move(removal), true);
-    co_return 0;
-  }
-  std::vector<std::string> listed() {
-    std::vector<std::string> out;
-    for (const NodeId& node : get(instances->list())) out.push_back(node.value);
-    return out;
-  }
-  ErrorCode failure_of_create(const std::string& node) {
-    return code_of([&] { get(instances->create(order(node))); });
-  }
-
   GcpSurroundings around;
   bool cache = true;
   std::string cluster = "lab";
-  std::unique_ptr<CloudInstances> instances;
 };
 
 TEST_F(GcpInstancesTest, ANodeHasOneMachineHoweverOftenItIsAskedFor) {
@@ -147,7 +116,7 @@ TEST_F(GcpInstancesTest, MachinesOfOthersAreNeverTouched) {
 // An error that is told at once, by a cloud whose clock is two minutes behind ours, is this request's own.
 TEST_F(GcpInstancesTest, WhetherAnOperationIsOldIsTheCloudsTimeToTell) {
   set({{"clock_offset_s", -120}, {"operation_s", 0.3}, {"stock", {{"n1-standard-2", 0}}}});
-  EXPECT_EQ(failure_of_create("worker-1"), ErrorCode::kNoCapacity);
+  EXPECT_EQ(failure_of_create(order("worker-1")), ErrorCode::kNoCapacity);
   EXPECT_EQ(calls("instances.insert"), 2) << "once in each zone";
 }
 
@@ -172,7 +141,7 @@ TEST_F(GcpInstancesTest, WhatOneZoneHasNotIsAskedForInTheNext) {
   ASSERT_EQ(errors.size(), 1u);
   EXPECT_EQ(errors.begin()->second.code, ErrorCode::kNoCapacity);
   EXPECT_EQ(listed().size(), 3u);
-  EXPECT_EQ(failure_of_create("worker-9"), ErrorCode::kNoCapacity);
+  EXPECT_EQ(failure_of_create(order("worker-9")), ErrorCode::kNoCapacity);
   // The failed request is remembered by Google under its id: later it must be another.
   set({{"stock", json::object()}});
   EXPECT_FALSE(get(instances->create(order("worker-9"))).id.empty());
@@ -182,21 +151,21 @@ TEST_F(GcpInstancesTest, AQuotaIsToldApartAndAsksNowhereElse) {
   for (const bool in_operation : {false, true}) {
     set({{"quota", {{"CPUS", 1}}}, {"quota_in_operation", in_operation}});
     control("POST", "/_fake/forget", json::object());
-    EXPECT_EQ(failure_of_create("worker-1"), ErrorCode::kQuota);
+    EXPECT_EQ(failure_of_create(order("worker-1")), ErrorCode::kQuota);
     EXPECT_EQ(calls("instances.insert"), 1);
   }
 }
 
 TEST_F(GcpInstancesTest, AMissingPermissionIsNamed) {
   set({{"deny", {{"*", {"compute.instances.create"}}}}});
-  EXPECT_EQ(failure_of_create("worker-1"), ErrorCode::kAuth);
+  EXPECT_EQ(failure_of_create(order("worker-1")), ErrorCode::kAuth);
   EXPECT_NE(last_error.find("compute.instances.create"), std::string::npos);
 }
 
 TEST_F(GcpInstancesTest, WhatCanNeverWorkIsAUsageError) {
   around.images["worker"] = "projects/nobody/global/images/none";
   fresh();
-  EXPECT_EQ(failure_of_create("worker-1"), ErrorCode::kUsage);
+  EXPECT_EQ(failure_of_create(order("worker-1")), ErrorCode::kUsage);
 }
 
 TEST_F(GcpInstancesTest, AStoppedMachineIsStartedForTheNextNodeOfItsKind) {
@@ -253,6 +222,37 @@ TEST_F(GcpInstancesTest, SlowdownsAndFailuresAreTriedAgain) {
   EXPECT_FALSE(get(instances->create(order("worker-1"))).id.empty());
 }
 
+// The key goes to OS Login once, and the machines' user is the account's.
+TEST_F(GcpInstancesTest, WithOsLoginMachinesHaveTheAccountsUser) {
+  around.uses_login = true;
+  fresh();
+  const Machine machine = get(instances->create(order("worker-1")));
+  EXPECT_TRUE(machine.host.user.starts_with("sa_")) << machine.host.user;
+  EXPECT_EQ(get(instances->create(order("worker-2"))).host.user, machine.host.user);
+  EXPECT_EQ(calls("import_key"), 1);
+  // Another head, and a project that has changed its mind: the machines are as they were made.
+  around.uses_login = false;
+  fresh();
+  EXPECT_EQ(get(instances->create(order("worker-1"))).host.user, machine.host.user);
+  EXPECT_EQ(calls("import_key"), 1) << "the key is there";
+  EXPECT_EQ(get(instances->create(order("worker-3"))).host.user, "");
+}
+
+TEST_F(GcpInstancesTest, WhoMayNotUseOsLoginIsToldTheRole) {
+  around.uses_login = true;
+  set({{"refuse", {{"import_key", {"forbidden", 403}}}}});
+  fresh();
+  Error failed(ErrorCode::kFailed, "");
+  try {
+    get(instances->create(order("worker-1")));
+  } catch (const Error& error) {
+    failed = error;
+  }
+  EXPECT_EQ(failed.code, ErrorCode::kAuth);
+  EXPECT_NE(failed.hint.find("roles/compute.osAdminLogin"), std::string::npos) << failed.hint;
+  EXPECT_EQ(calls("instances.insert"), 0);
+}
+
 // ---- what surrounds them ----
 
 class GcpSurroundingsTest : public GcpInstancesTest {
@@ -278,6 +278,22 @@ class GcpSurroundingsTest : public GcpInstancesTest {
   }
   ErrorCode failure_of(const std::string& provider, const std::string& config = "{machineType: e2-medium}") {
     return code_of([&] { prepare(provider, config); });
+  }
+
+  static Task<std::string> import_as(gcp::Client& client, std::string key, std::string comment) {
+    const std::string account = co_await gcp::login_account(client);
+    co_return co_await gcp::ensure_login_key(client, account, key, comment);
+  }
+  Task<RemovedSurroundings> forget(gcp::Client& client) {
+    RemovedSurroundings out;
+    const GcpConfig config = gcp_config_from_json(compile_gcp_config(file));
+    co_await remove_login(client, config, file, out);
+    co_return out;
+  }
+  static Task<size_t> count_keys(gcp::Client& client) {
+    const std::string account = co_await gcp::login_account(client);
+    const gcp::LoginProfile profile = co_await gcp::login_profile(client, account);
+    co_return profile.keys.size();
   }
 
   ClusterFile file;
@@ -335,6 +351,39 @@ TEST_F(GcpSurroundingsTest, EndpointsTravelToTheHead) {
   for (const char* name : {"RUBATO_GCP_ENDPOINT", "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE"}) settings.env.erase(name);
   fresh();
   EXPECT_FALSE(get(instances->create(order("worker-1"))).id.empty());
+}
+
+TEST_F(GcpSurroundingsTest, OsLoginOfTheProjectIsRespected) {
+  EXPECT_FALSE(prepare().around.uses_login);
+  set({{"project_metadata", {{"enable-oslogin", "TRUE"}}}});
+  EXPECT_TRUE(prepare().around.uses_login);
+  json granted;
+  for (const json& one : control("GET", "/_fake/requests")) {
+    if (one["operation"] == "set_iam_policy") granted = one["parameters"]["body"]["policy"]["bindings"].back();
+  }
+  EXPECT_EQ(granted["role"], "roles/compute.osAdminLogin") << "the head logs in to its machines, and to no others";
+  EXPECT_NE(granted["condition"]["expression"].get<std::string>().find("ray-lab-"), std::string::npos);
+  set({{"deny", {{"*", {"compute.instances.osAdminLogin"}}}}});
+  EXPECT_NE(prepare().notes.front().find("without sudo"), std::string::npos);
+  set({{"deny", {{"*", {"compute.instances.osAdminLogin", "compute.instances.osLogin"}}}}});
+  EXPECT_EQ(failure_of(""), ErrorCode::kAuth);
+  EXPECT_NE(last_error.find("OS Login"), std::string::npos);
+  const std::string off = "{machineType: e2-medium, metadata: {items: [{key: enable-oslogin, value: 'FALSE'}]}}";
+  EXPECT_TRUE(prepare("", off).notes.empty()) << "no machine of the file has it";
+}
+
+TEST_F(GcpSurroundingsTest, OnlyOurKeyIsRemovedFromOsLogin) {
+  prepare("", "{machineType: e2-medium, metadata: {items: [{key: enable-oslogin, value: 'TRUE'}]}}");
+  const auto import = [&](const std::string& key, const std::string& comment) {
+    return run<std::string>([key, comment](gcp::Client& client) { return import_as(client, key, comment); });
+  };
+  import("ssh-ed25519 AAAA mine", "other");
+  const std::string user = import("ssh-ed25519 BBBB mine", "rubato-lab");
+  EXPECT_EQ(import("ssh-ed25519 AAAA mine", "rubato-lab"), user) << "one that is there keeps its comment";
+  const RemovedSurroundings removed = run<RemovedSurroundings>([this](gcp::Client& client) { return forget(client); });
+  ASSERT_EQ(removed.removed.size(), 1u);
+  EXPECT_NE(removed.removed[0].find("SSH key in OS Login"), std::string::npos);
+  EXPECT_EQ(run<size_t>([](gcp::Client& client) { return count_keys(client); }), 1u);
 }
 
 TEST_F(GcpSurroundingsTest, MissingPermissionsAreToldTogether) {

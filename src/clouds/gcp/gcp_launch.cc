@@ -7,6 +7,7 @@
 #include "clouds/gcp/machine_types.h"
 #include "core/sha256.h"
 #include "core/text.h"
+#include "gcp/os_login.h"
 #include "rest/json.h"
 
 namespace rubato::clouds {
@@ -42,7 +43,7 @@ bool has_gpus(const json& config) {
 
 void set_scheduling(json& config, bool spot) {
   json scheduling = merged_scheduling(config);
-  const bool legacy = scheduling.value("preemptible", false) && !scheduling.contains("provisioningModel");
+  const bool legacy = rest::flag_at(scheduling, "preemptible") && !scheduling.contains("provisioningModel");
   if (spot) {
     scheduling["automaticRestart"] = false;
     scheduling["onHostMaintenance"] = "TERMINATE";
@@ -129,32 +130,31 @@ void set_network(json& config, const GcpConfig& cluster, const GcpSurroundings& 
   if (std::ranges::find(items, json(around.network_tag)) == items.end()) items.push_back(around.network_tag);
 }
 
-// Keys of the person and of the head, beside what the file has.
+// Keys of the person and of the head, beside what the file has; with OS Login, Google ignores them.
 void set_metadata(json& config, const GcpConfig& cluster, const GcpSurroundings& around, const std::string& head_key) {
   json& metadata = config["metadata"];
   if (!metadata.is_object()) metadata = json::object();
   json& items = metadata["items"];
   if (!items.is_array()) items = json::array();
+  const bool by_login = uses_login(config, around.uses_login);
+  // Said in any case: what the project says may change while the cluster is there.
+  const json said = {{"key", "enable-oslogin"}, {"value", by_login ? "TRUE" : "FALSE"}};
+  std::erase_if(items.get_ref<json::array_t&>(),
+                [](const json& one) { return text_at(one, "key") == "enable-oslogin"; });
+  if (by_login) {
+    items.push_back(said);
+    return;
+  }
   std::vector<std::string> lines;
-  bool knows_login = false;
-  for (json& item : items) {
-    const std::string key = text_at(item, "key");
-    if (key == "enable-oslogin") {
-      knows_login = true;
-      if (to_lower(text_at(item, "value")) == "true") {
-        throw Error(ErrorCode::kUsage, "with enable-oslogin, Google ignores the keys by which rubato comes in", "",
-                    "take enable-oslogin out of node_config.metadata");
-      }
-    }
-    if (key == "ssh-keys") lines.push_back(text_at(item, "value"));
+  for (const json& item : items) {
+    if (text_at(item, "key") == "ssh-keys") lines.push_back(text_at(item, "value"));
   }
   std::erase_if(items.get_ref<json::array_t&>(), [](const json& one) { return text_at(one, "key") == "ssh-keys"; });
   for (const std::string& key : {around.person_key, head_key}) {
     if (!key.empty()) lines.push_back(fmt::format("{}:{}", cluster.ssh_user, key));
   }
   if (!lines.empty()) items.push_back({{"key", "ssh-keys"}, {"value", join(lines, "\n")}});
-  // A project may have it switched on for all its machines.
-  if (!knows_login) items.push_back({{"key", "enable-oslogin"}, {"value", "FALSE"}});
+  items.push_back(said);
 }
 
 void set_accelerators(json& config, const std::string& zone) {
@@ -216,6 +216,13 @@ json merged_scheduling(const json& node_config) {
     if (one.is_object()) out.update(one);
   }
   return out;
+}
+
+bool uses_login(const json& node_config, bool of_project) {
+  for (const json& one : rest::list_at(rest::object_at(node_config, "metadata"), "items")) {
+    if (text_at(one, "key") == "enable-oslogin") return gcp::is_on(text_at(one, "value"));
+  }
+  return of_project;
 }
 
 std::string machine_type_of(const json& node_config) { return gcp::last_part(text_at(node_config, "machineType")); }
@@ -280,6 +287,7 @@ json to_json(const GcpSurroundings& around) {
           {"zones", around.zones},             {"type_zones", around.type_zones},
           {"subnetwork", around.subnetwork},   {"network_tag", around.network_tag},
           {"head_account", around.head_account}, {"person_key", around.person_key},
+          {"uses_login", around.uses_login},
           {"images", around.images},           {"endpoint", around.endpoint},
           {"endpoints", around.endpoints}};
 }
@@ -295,6 +303,7 @@ GcpSurroundings gcp_surroundings_from_json(const json& given) {
     out.network_tag = given.value("network_tag", "");
     out.head_account = given.value("head_account", "");
     out.person_key = given.value("person_key", "");
+    out.uses_login = given.value("uses_login", false);
     out.images = given.value("images", out.images);
     out.endpoint = given.value("endpoint", "");
     out.endpoints = given.value("endpoints", out.endpoints);

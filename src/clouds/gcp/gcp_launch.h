@@ -36,6 +36,7 @@ struct GcpSurroundings {
   std::string network_tag;   // by which the firewall knows the machines; empty: no rule was made
   std::string head_account;  // e-mail; empty: the file names it
   std::string person_key;    // public
+  bool uses_login = false;   // the project has OS Login on for machines that do not say
   std::map<std::string, std::string> images;  // of node types that name no disks
   std::string endpoint;                       // RUBATO_GCP_ENDPOINT of who made this
   std::map<std::string, std::string> endpoints;  // CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE, … of the same
@@ -62,6 +63,7 @@ std::string request_key(const LaunchOrder& order, const NodeId& node, const std:
 
 // The parts of a node_config that other files read, in Ray's forms and Google's. Pure.
 nlohmann::json merged_scheduling(const nlohmann::json& node_config);  // a list of one, or the mapping
+bool uses_login(const nlohmann::json& node_config, bool of_project);  // OS Login
 std::string machine_type_of(const nlohmann::json& node_config);       // without its place; empty: none
 
 }  // namespace rubato::clouds

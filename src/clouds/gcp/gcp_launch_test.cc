@@ -120,6 +120,25 @@ TEST(GcpLaunch, WhatThePersonWroteStaysBesideOurs) {
   EXPECT_EQ(metadata(body, "startup-script"), "echo");
 }
 
+// Where OS Login is on, Google ignores keys in metadata: none are written there.
+TEST(GcpLaunch, WithOsLoginNoKeysAreInTheMetadata) {
+  const json on = {{"machineType", "e2-medium"},
+                   {"metadata", {{"items", {{{"key", "enable-oslogin"}, {"value", "true"}}}}}}};
+  EXPECT_EQ(metadata(body_of(on), "ssh-keys"), "");
+  EXPECT_EQ(metadata(body_of(on), "enable-oslogin"), "TRUE");
+  GcpSurroundings by_project = around();
+  by_project.uses_login = true;
+  const auto body_in = [&](const json& config) {
+    return instance_request(lab(), by_project, order(config), NodeId{"worker-1"}, "us-west1-b", 0).body;
+  };
+  EXPECT_EQ(metadata(body_in(kRays), "ssh-keys"), "");
+  EXPECT_EQ(metadata(body_in(kRays), "enable-oslogin"), "TRUE");
+  json off = on;
+  off["metadata"]["items"][0]["value"] = "FALSE";
+  EXPECT_NE(metadata(body_in(off), "ssh-keys"), "") << "a machine's own counts before the project's";
+  EXPECT_EQ(gcp_surroundings_from_json(to_json(by_project)), by_project);
+}
+
 TEST(GcpLaunch, ANodeHasOneNameInAZoneUntilTheNextRound) {
   const LaunchOrder one = order(kRays);
   const auto request = [&](const char* node, const char* zone, int round) {

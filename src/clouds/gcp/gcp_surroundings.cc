@@ -7,6 +7,7 @@
 
 #include "clouds/common/address_range.h"
 #include "clouds/common/inventory.h"
+#include "clouds/gcp/gcp_login.h"
 #include "clouds/gcp/machine_types.h"
 #include "core/sha256.h"
 #include "core/text.h"
@@ -72,6 +73,8 @@ class GcpPreparation {
     report("zones and network");
     co_await find_zones();
     co_await find_network();
+    const std::string login = co_await find_login();
+    if (!login.empty()) out_.notes.push_back(login);
     report("firewall");
     co_await ensure_firewall();
     report("the head's service account");
@@ -121,7 +124,9 @@ class GcpPreparation {
   }
   Task<std::string> tell_ssh() {
     const std::vector<std::string> from = co_await ssh_from();
-    co_return "let in from " + join(from, ", ");
+    const std::string note = co_await find_login();
+    if (!note.empty()) co_return note;
+    co_return fmt::format("let in from {}{}", join(from, ", "), uses_login_ ? ", by OS Login" : "");
   }
   Task<std::string> tell_machine_types() {
     co_await check_machine_types();
@@ -224,6 +229,23 @@ class GcpPreparation {
     }
     out_.around.subnetwork = found.front().link;
     networks_.insert(found.front().network);
+  }
+
+  // What people are told of it; empty: nothing. What the project says is respected: its organisation may want it so.
+  Task<std::string> find_login() {
+    try {
+      out_.around.uses_login = co_await gcp::project_uses_login(client_);
+    } catch (const CloudError& error) {
+      if (!gcp::is_unknown_call(error) || !client_.is_elsewhere(gcp::kCompute)) throw;
+    }
+    uses_login_ = any_uses_login(file(), out_.around.uses_login);
+    if (!uses_login_) co_return "";
+    try {
+      co_return co_await check_login_permission(client_, config());
+    } catch (const CloudError& error) {
+      if (!gcp::is_unknown_call(error)) throw;
+    }
+    co_return "";
   }
 
   Task<std::vector<gcp::Subnetwork>> subnetworks() {
@@ -358,7 +380,12 @@ class GcpPreparation {
         "resource.type != \"compute.googleapis.com/Instance\" || "
         "resource.name.extract(\"/instances/{{name}}\").startsWith(\"ray-{}-\")",
         config().cluster);
+    gcp::Grant login = grant;
     co_await gcp::grant_in_project(client_, std::move(grant));
+    if (uses_login_) {
+      login.role = "roles/compute.osAdminLogin";
+      co_await gcp::grant_in_project(client_, std::move(login));
+    }
     for (const std::string& used : worker_accounts()) co_await gcp::grant_use_of_account(client_, used, email);
     out_.around.head_account = email;
   }
@@ -451,6 +478,7 @@ class GcpPreparation {
   const GcpSurroundingsOrder order_;
   FoundGcpSurroundings out_;
   std::string project_number_;
+  bool uses_login_ = false;  // some of the machines, OS Login
   std::vector<gcp::Subnetwork> subnetworks_;
   std::set<std::string> networks_, shared_;
 };

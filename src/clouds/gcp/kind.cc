@@ -6,6 +6,7 @@
 #include "clouds/common/shape_check.h"
 #include "clouds/kinds.h"
 #include "model/cluster_file.h"
+#include "rest/json.h"
 
 namespace rubato::clouds {
 namespace {
@@ -37,7 +38,7 @@ DefaultTypes gcp_default_types() {
 
 bool gcp_asks_for_spot(const ordered_json& config) {
   const nlohmann::json scheduling = merged_scheduling(config);
-  return scheduling.value("preemptible", false) || scheduling.value("provisioningModel", "") == "SPOT";
+  return rest::flag_at(scheduling, "preemptible") || rest::text_at(scheduling, "provisioningModel") == "SPOT";
 }
 
 bool is_known_machine(std::string_view name) { return find_gcp_type(gcp::last_part(name)).has_value(); }
@@ -85,7 +86,7 @@ std::optional<MachineOffer> gcp_offer(const ordered_json& config) {
     if (!card.is_object()) continue;
     const auto count = card.find("acceleratorCount");
     const int64_t number = count != card.end() && count->is_number_integer() ? count->get<int64_t>() : 1;
-    const GcpAccelerator* kind = find_gcp_accelerator(gcp::last_part(card.value("acceleratorType", "")));
+    const GcpAccelerator* kind = find_gcp_accelerator(gcp::last_part(rest::text_at(card, "acceleratorType")));
     gpus += number;
     if (kind == nullptr) continue;
     gpu = kind->gpu;
