@@ -497,6 +497,18 @@ class SameResult(ResultCase):
         self.assert_close(self.undisturbed(6), self.disturbed(6, "--compile"))
 
 
+class WithClosures(ResultCase):
+    """A worker is lost while the optimizer calls its closure: what it has moved by then is moved back."""
+
+    script = "closures.py"
+
+    def test_that_are_called_once(self):
+        self.compare(12, "--sgd")
+
+    def test_that_are_called_as_often_as_the_losses_say(self):
+        self.compare(6, "--wolfe")
+
+
 class InEvaluationMode(ResultCase):
     script = "eval_mode.py"
 

@@ -46,6 +46,23 @@ class Models(GroupCase):
         self.check(2, 4, "--accumulate")
 
 
+class Closures(GroupCase):
+    """Called as often as the losses say: all workers must hear of the same ones."""
+
+    def weights(self, replicas, *arguments):
+        folder = self.fresh("-".join((str(replicas), *arguments)))
+        codes = self.finish(testing.start_group("closures.py", replicas, folder, 0, ("3", *arguments)))
+        self.assertEqual(codes, [0] * replicas, testing.output(folder, 0, 0))
+        return json.loads(testing.output(folder, 0, 0).split("weights ")[1])
+
+    def test_all_workers_call_them_equally_often(self):
+        for search in ((), ("--wolfe",)):
+            alone = self.weights(1, *search)
+            for replicas in (2, 3):
+                with self.subTest(search=search, replicas=replicas):
+                    self.assert_close(alone, self.weights(replicas, *search))
+
+
 class Steps(testing.LibraryTest):
     """One model, other ways to call its optimizer."""
 
@@ -73,6 +90,12 @@ class Steps(testing.LibraryTest):
         self.assertEqual((profile.current().steps, profile.current().updates), (16, 16))
         self.assertFalse(torch.equal(before, self.model.weight))
         self.assertTrue(self.net.statistics.averages.known())
+
+    def test_a_closure_does_not_go_with_a_loop_that_may_accumulate(self):
+        self.loader.autoscale_batch_size(8, local_bsz_bounds=(1, 4), gradient_accumulation=True)
+        with self.assertRaisesRegex(ValueError, "does not go with gradient_accumulation"):
+            for batch in self.loader:
+                self.optimizer.step(lambda batch=batch: self.backward(batch))
 
     def test_a_second_step_of_a_batch_that_is_accumulated_is_warned_of_once(self):
         self.loader.autoscale_batch_size(4, local_bsz_bounds=(1, 2), gradient_accumulation=True)

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel, distributed
 
 from rubato import checkpoint, collective, env, goodput, plain
 from rubato import group as groups
-from rubato.torch import memory, profile, schedules
+from rubato.torch import closures, memory, profile, schedules
 from rubato.torch.data import Loop, current_dataloader
 from rubato.torch.scaling_rules import AdamScale, AdaScale
 from rubato.torch.statistics import GradientStatistics, NoiseScale, starts_pair, steps_per_sample
@@ -289,8 +289,8 @@ class AdaptiveDataParallel(torch.nn.Module):
         optimizer, step, zero_grad = self.optimizer, self.optimizer.step, self.optimizer.zero_grad
 
         def adaptive_step(*args, **kwargs):
-            loop = current_dataloader()
-            if (loop is None or loop.is_optim_step()) and not args and "closure" not in kwargs:
+            loop, closure = current_dataloader(), closures.find(args, kwargs)
+            if closure is None and (loop is None or loop.is_optim_step()):
                 self._exchange_rest(loop)
             if self._lost:
                 self._drop(loop)
@@ -298,7 +298,9 @@ class AdaptiveDataParallel(torch.nn.Module):
             if loop is not None:
                 self._warn_of_second(loop)
             result = None
-            if loop is not None and not loop.is_optim_step():
+            if closure is not None:
+                result = self._step_with_closure(loop, closure, step, zero_grad, args, kwargs)
+            elif loop is not None and not loop.is_optim_step():
                 self._measure_times(loop)
             else:
                 result = self._update(loop, lambda: step(*args, **kwargs), zero_grad)
@@ -315,6 +317,16 @@ class AdaptiveDataParallel(torch.nn.Module):
         adaptive_step._with_counter = adaptive_step._wrapped_by_lr_sched = True
         optimizer.step, optimizer.zero_grad = adaptive_step, adaptive_zero_grad
         return zero_grad
+
+    def _step_with_closure(self, loop, closure, step, zero_grad, args, kwargs):
+        whole = closures.ClosureStep(closure, loop, self.optimizer, lambda: self._lost)
+        args, kwargs = whole.arguments(args, kwargs)
+        try:
+            return self._update(loop, lambda: step(*args, **kwargs), zero_grad)
+        except closures.StepLost:
+            whole.undo()
+            self._drop(loop)
+            return None
 
     def _patch_scaler(self, zero_grad):
         """A scaler must not look at gradients that are only half accumulated."""
