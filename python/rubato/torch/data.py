@@ -5,6 +5,7 @@ import json
 import math
 import sys
 import time
+import warnings
 import weakref
 
 import torch
@@ -113,6 +114,7 @@ class Loop:
         self._size = 0  # samples of the step under way that the cursor has not passed yet
         self._saved_at = time.monotonic()
         self._prepared = False  # for the next checkpoint
+        self._warned = False  # of a batch below the first one
         self.state = _LoopState(state_name(KIND))
         checkpoint.load_first(self.state)
         # No loop can be run over a loader that is gone: how many have ended is noted elsewhere, and nothing else remains.
@@ -129,9 +131,6 @@ class Loop:
             raise ValueError(f"local_bsz_bounds {local_bsz_bounds!r}: the lower one is above the other")
         if (low is not None and low > self.batch_size) or (high is not None and high < 1):
             raise ValueError(f"local_bsz_bounds {local_bsz_bounds!r} leave out the batch size {self.batch_size}")
-        if high is not None and high < self.batch_size and not gradient_accumulation and env.world_size() == 1:
-            raise ValueError(f"local_bsz_bounds {local_bsz_bounds!r} leave out the batch size {self.batch_size}: "
-                             "allow gradient_accumulation")
         self.bounds = (low, high) if local_bsz_bounds else None
         self.max_batch_size, self.accumulation = max_batch_size, gradient_accumulation
         self.train()
@@ -229,6 +228,15 @@ class Loop:
             for model in list(Loop.models):
                 model.forget_gradients()
         self.batch = profile.goodput.Batch(*chosen)
+        self._warn_of_small()
+
+    def _warn_of_small(self):
+        """Not where the bounds are given: how many workers there will be, and are left, nobody knows there."""
+        size = self.current_batch_size
+        if size < self.batch_size and not self._warned and env.rank() == 0:
+            self._warned = True
+            warnings.warn(f"local_bsz_bounds {self.bounds!r} and {env.world_size()} workers give a batch of {size}, not of "
+                          f"{self.batch_size}: the learning rate follows. Allow gradient_accumulation to keep it")
 
     def agree(self):
         """Between two optimizer steps: saves, leaves, meets in another group; True when steps are to be planned anew."""
