@@ -1,4 +1,7 @@
 """Several models in one loop, and one whose optimizer is called in other ways."""
+import contextlib
+import inspect
+import io
 import json
 import os
 import unittest
@@ -15,6 +18,7 @@ from rubato import collective
 from rubato.torch import (AdaptiveDataLoader, AdaptiveDataParallel, data, init_process_group, profile,
                           remaining_epochs_until)
 
+LOAD_OPTIONS = inspect.signature(torch.load).parameters
 EPOCHS, BATCHES = 4, 5  # of gan.py
 
 
@@ -96,6 +100,38 @@ class Steps(testing.LibraryTest):
         with self.assertRaisesRegex(ValueError, "does not go with gradient_accumulation"):
             for batch in self.loader:
                 self.optimizer.step(lambda batch=batch: self.backward(batch))
+
+    def test_a_copy_is_the_model_without_its_optimizer(self):
+        """In memory, as an average of the weights, and in a file."""
+        average = torch.optim.swa_utils.AveragedModel(self.net, avg_fn=lambda old, new, _: 0.5 * (old + new))
+        before = {name: value.clone() for name, value in self.net.state_dict().items()}
+        for batch in self.loader:
+            self.backward(batch)
+            self.optimizer.step()
+            average.update_parameters(self.net)
+        file = io.BytesIO()
+        torch.save(self.net, file)
+        file.seek(0)
+        # As PyTorch 2.6 wants to be told; older versions take it, too.
+        loaded = torch.load(file, **({"weights_only": False} if "weights_only" in LOAD_OPTIONS else {}))
+        self.assertEqual(list(loaded.state_dict()), list(before))
+        self.assertTrue(torch.equal(loaded(batch), self.net(batch)))
+        self.assertEqual(list(average.module.state_dict()), list(before))
+        self.assertFalse(torch.equal(average.module.module.weight, self.model.weight))
+        self.assertFalse(torch.equal(average.module.module.weight, before["module.weight"]))
+        self.assertEqual(list(data.Loop.models), [self.net])
+
+    def test_gradients_of_a_script_that_accumulates_by_itself(self):
+        gradients = []
+        for i, batch in enumerate(self.loader):
+            self.assertTrue(self.net.require_backward_grad_sync)
+            with self.net.no_sync() if i % 2 == 0 else contextlib.nullcontext():
+                self.net(batch).square().mean().backward()
+            if i % 2:
+                gradients.append(self.model.weight.grad.clone())
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+        self.assertEqual((profile.current().updates, len(gradients)), (4, 4))
 
     def test_a_second_step_of_a_batch_that_is_accumulated_is_warned_of_once(self):
         self.loader.autoscale_batch_size(4, local_bsz_bounds=(1, 2), gradient_accumulation=True)

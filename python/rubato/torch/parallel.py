@@ -1,6 +1,7 @@
 """AdaptiveDataParallel: DistributedDataParallel that measures its gradients and follows the batch size."""
 import collections
 import contextlib
+import copy
 import time
 import warnings
 import weakref
@@ -79,6 +80,25 @@ class AdaptiveDataParallel(torch.nn.Module):
     @property
     def progress(self):
         return profile.current().progress
+
+    @property
+    def require_backward_grad_sync(self):
+        """Whether this batch ends with an update, as DistributedDataParallel and AdaptDL's scaling rules call it."""
+        loop = current_dataloader()
+        return loop is None or loop.is_optim_step()
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        """For scripts that accumulate by themselves: as DistributedDataParallel's, but that gradients are exchanged all the
+        same, with the weight of each batch's share. The sum is what it would be."""
+        yield
+
+    def __deepcopy__(self, memo):
+        made = _Copy(copy.deepcopy(self.module, memo))
+        return made.train(self.training)
+
+    def __reduce__(self):
+        return _Copy, (self.module,)
 
     def zero_grad(self, *args, **kwargs):
         """The optimizer's: in the middle of an accumulation it keeps what there is."""
@@ -509,6 +529,18 @@ class AdaptiveDataParallel(torch.nn.Module):
         writer.add_scalar(prefix + "Gradient_Variance", sum(averages.var()), global_step)
         writer.add_scalar(prefix + "Gain", self.gain, global_step)
         writer.add_scalar(prefix + "Learning_Rate_Factor", self.lr_factor, global_step)
+
+
+class _Copy(torch.nn.Module):
+    """What a copy of the wrapper is, in memory (an average of its weights) or in a file: the model under the same names,
+    which no optimizer and no group belong to."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args, **kwargs):
+        return self.module(*args, **kwargs)
 
 
 def _when_left(planned, parallel):
