@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """The pause when a group changes: rubato in place, rubato with restarts, and torchrun, on the same script.
 
-    bench/rescale.py [--times 5] [--megabytes 50] [--minutes 30] [--only join,leave,kill] [--launcher rubato,restart,torchrun]
+    bench/rescale.py [--times 5] [--megabytes 50] [--minutes 30] [--only join,leave,kill]
+                     [--launcher rubato,restart,torchrun]
 
 Agents with one worker each, on this machine, over gloo. The script uses the training library; under torchrun, and with
 --always-restart, its workers end and go on from a checkpoint. The pause is the longest time without a step of anybody
@@ -96,7 +97,7 @@ class Job:
         return read_lines(self.folder / "steps")
 
     def train(self, world, after=0.0, steps=12):
-        """Waits until so many workers have done some steps together after that moment. Not for agents that have failed."""
+        """Waits until so many workers have done some steps together after that moment, unless agents have failed."""
         def done():
             failed = [agent.args for agent in self.agents if agent.poll() not in (None, 0, -signal.SIGTERM)]
             if failed and self.launcher != "torchrun" or len(failed) == len(self.agents):
