@@ -14,7 +14,7 @@ import testing
 import torch
 import torch.distributed as dist
 from group_test import GroupCase
-from rubato import collective
+from rubato import checkpoint, collective
 from rubato.torch import (AdaptiveDataLoader, AdaptiveDataParallel, data, init_process_group, profile,
                           remaining_epochs_until)
 
@@ -150,6 +150,28 @@ class Steps(testing.LibraryTest):
                 loop.dropped, loop.counted = True, counted
                 self.assertTrue(loop.end_step())
         self.assertEqual(listener.commit.call_args_list, [mock.call(False), mock.call(True)])
+
+    def test_who_begins_in_a_loop_that_evaluates_knows_which_one_trains(self):
+        """Or it would wait there for the others' gradients, who know."""
+
+        def life(stop):
+            check = AdaptiveDataLoader(torch.randn(8, 2), batch_size=4)
+            for _ in remaining_epochs_until(2):
+                for batch in self.loader:
+                    self.backward(batch)
+                    self.optimizer.step()
+                for batch in check:
+                    if stop:
+                        checkpoint.save_all_states()
+                    return check._elastic.may_learn()
+
+        self.assertFalse(life(stop=True))
+        testing.forget()
+        self.loader = AdaptiveDataLoader(torch.randn(32, 2), batch_size=4)
+        self.net = AdaptiveDataParallel(self.model, self.optimizer)
+        before = profile.current().steps
+        self.assertFalse(life(stop=False))
+        self.assertEqual(profile.current().steps, before)  # the loop that trains is passed over
 
     def test_only_the_loop_that_trains_is_timed(self):
         self.loader.autoscale_batch_size(4, local_bsz_bounds=(4, 4))  # one that may adapt, and has no choice

@@ -22,6 +22,7 @@ from rubato.torch.steps import IterableSteps, MapSteps
 
 CHECKPOINT_EVERY_S = 300.0
 ADAPT_EVERY_STEPS = 100
+OWED_MAX = 64  # batches that a script may add up for one update of its own: until then the group does not change
 # AdaptDL ends an autoscaled epoch by progress, not when the data are through; the module `adaptdl` sets this.
 epochs_end_by_progress = False
 # AdaptDL rounds a batch up to equal parts for all workers; the module `adaptdl` sets this.
@@ -82,6 +83,7 @@ class Loop:
 
     current = None
     _training = None  # a weak reference
+    _all = weakref.WeakSet()  # the loops of all loaders
     _positions = collections.Counter()  # epoch -> loops that ended so far in it, of all loaders
     models = weakref.WeakSet()  # the AdaptiveDataParallels
     sharded = weakref.WeakSet()  # models whose shards all workers have together
@@ -115,8 +117,10 @@ class Loop:
         self._saved_at = time.monotonic()
         self._prepared = False  # for the next checkpoint
         self._warned = False  # of a batch below the first one
+        self._owed = 0  # batches before this one whose gradients the script has not given to an optimizer yet
         self.state = _LoopState(state_name(KIND))
         checkpoint.load_first(self.state)
+        Loop._all.add(self)
         # No loop can be run over a loader that is gone: how many have ended is noted elsewhere, and nothing else remains.
         weakref.finalize(self, _forget, self.state).atexit = False
 
@@ -147,12 +151,17 @@ class Loop:
     def _trainer():
         """The loop that trains, if it is known; one that was made in an epoch that is over, or is gone, does no more."""
         known = Loop._training() if Loop._training is not None else None
-        return known if known is not None and checkpoint.is_registered(known.state) else None
+        if known is not None and checkpoint.is_registered(known.state):
+            return known
+        # Another worker, or an earlier life, may have found out: a newcomer's first loop may be one that evaluates.
+        found = [one for one in list(Loop._all) if one.state.trains and checkpoint.is_registered(one.state)]
+        if not found:
+            return None
+        Loop._training = weakref.ref(found[0])
+        return found[0]
 
     @property
     def training(self):
-        if Loop._trainer() is None and self.state.trains:
-            Loop._training = weakref.ref(self)  # another worker, or an earlier life, has found out
         return Loop._trainer() is self
 
     def may_learn(self):
@@ -237,6 +246,11 @@ class Loop:
             self._warned = True
             warnings.warn(f"local_bsz_bounds {self.bounds!r} and {env.world_size()} workers give a batch of {size}, not of "
                           f"{self.batch_size}: the learning rate follows. Allow gradient_accumulation to keep it")
+
+    def agree_when_updated(self):
+        """As `agree`, but not while the script adds gradients up: those of a group that is left, or of a process that
+        ends, are given up, and their samples would count nowhere."""
+        return (self._owed == 0 or self._owed >= OWED_MAX or group.broken()) and self.agree()
 
     def agree(self):
         """Between two optimizer steps: saves, leaves, meets in another group; True when steps are to be planned anew."""
@@ -351,9 +365,11 @@ class Loop:
     def end_step(self):
         """True when the step was dropped; it is to be taken again then, unless another member has completed it."""
         if not self.dropped:
+            self._owed = self._owed + 1 if self.exchanged and not self.updated else 0
             self.count_samples()
             self._commit(True)
             return False
+        self._owed = 0
         steps = profile.current().steps
         self.agree()
         self._commit(self.counted or profile.current().steps > steps)  # one of several models may have been updated
@@ -436,7 +452,7 @@ class AdaptiveDataLoader(DataLoader):
             loop.adapt()
             stream = self._stream()
             for step in stream:
-                if loop.agree():
+                if loop.agree_when_updated():
                     break  # with another batch size or in another group, from the cursor on
                 loop.begin_step(step.step)
                 for index, (own, batch) in enumerate(step.micros):
