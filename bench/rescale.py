@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """The pause when a group changes: rubato in place, rubato with restarts, and torchrun, on the same script.
 
-    bench/rescale.py [--times 5] [--megabytes 50] [--only join,leave,kill] [--launcher rubato,restart,torchrun]
+    bench/rescale.py [--times 5] [--megabytes 50] [--minutes 30] [--only join,leave,kill]
+                     [--launcher rubato,restart,torchrun]
 
 Agents with one worker each, on this machine, over gloo. The script uses the training library; under torchrun, and with
 --always-restart, its workers end and go on from a checkpoint. The pause is the longest time without a step of anybody
@@ -31,7 +32,7 @@ from harness import (MARK, PYTHON, RUBATO, TORCHRUN, TORCHRUN_STREAMS, die_with_
 
 LIMIT_S = 180  # only a launcher that does not get over the event waits that long
 COMMANDS = {"rubato": [RUBATO, "run"], "restart": [RUBATO, "run", "--always-restart"],
-            "torchrun": [*TORCHRUN, *TORCHRUN_STREAMS, "--rdzv-backend", "c10d"]}
+            "torchrun": [*TORCHRUN, *TORCHRUN_STREAMS, "--rdzv_backend", "c10d"]}
 TITLES = {"rubato": "rubato, in place", "restart": "rubato, restart", "torchrun": "torchrun"}
 EVENTS = {"join": "2 → 3, an agent joins", "leave": "3 → 2, an agent leaves", "kill": "a worker of 3 is killed"}
 
@@ -61,8 +62,8 @@ def worker(folder, megabytes):
 class Job:
     """Agents of one launcher in a folder of their own. Leaving the `with` block ends everything they started."""
 
-    def __init__(self, launcher, megabytes):
-        self.launcher, self.megabytes = launcher, megabytes
+    def __init__(self, launcher, megabytes, deadline):
+        self.launcher, self.megabytes, self.deadline = launcher, megabytes, deadline
         self.folder = Path(tempfile.mkdtemp(prefix="rubato-bench-", dir="/dev/shm"))
         self.mark = str(uuid.uuid4())
         self.endpoint = f"localhost:{free_port()}"
@@ -83,8 +84,9 @@ class Job:
         env = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "LC_ALL": "C.UTF-8", "TMPDIR": str(self.folder),
                "PYTHON_EXEC": PYTHON, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", MARK: self.mark,
                "PYTHONPATH": str(ROOT / "python"), "ADAPTDL_CHECKPOINT_PATH": str(self.folder / "checkpoint")}
-        argv = [*COMMANDS[self.launcher], "--nnodes", "1:3", "--rdzv-endpoint", self.endpoint, "--rdzv-id", "bench",
-                "--max-restarts", "3", str(Path(__file__).resolve()), "--worker", str(self.folder), "--megabytes",
+        # The names with underscores: torchrun 1.13 knows no others.
+        argv = [*COMMANDS[self.launcher], "--nnodes", "1:3", "--rdzv_endpoint", self.endpoint, "--rdzv_id", "bench",
+                "--max_restarts", "3", str(Path(__file__).resolve()), "--worker", str(self.folder), "--megabytes",
                 str(self.megabytes)]
         with open(self.folder / "agents.log", "ab") as log:
             self.agents.append(subprocess.Popen(argv, env=env, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log,
@@ -95,13 +97,19 @@ class Job:
         return read_lines(self.folder / "steps")
 
     def train(self, world, after=0.0, steps=12):
-        """Waits until so many workers have done some steps together after that moment."""
+        """Waits until so many workers have done some steps together after that moment, unless agents have failed."""
         def done():
+            failed = [agent.args for agent in self.agents if agent.poll() not in (None, 0, -signal.SIGTERM)]
+            if failed and self.launcher != "torchrun" or len(failed) == len(self.agents):
+                raise AssertionError(f"ended: {failed}\n" + self.log())
             pids = [pid for moment, size, pid, _ in self.steps() if moment > after and size == world]
             return len(set(pids)) >= world and len(pids) >= steps * world
 
         wait_until(done, lambda: f"{world} workers under {self.launcher}: {self.steps()[-3:]}\n"
-                   + (self.folder / "agents.log").read_text(errors="replace")[-3000:], LIMIT_S)
+                   + self.log(), min(LIMIT_S, max(self.deadline - time.monotonic(), 1)))
+
+    def log(self):
+        return (self.folder / "agents.log").read_text(errors="replace")[-3000:]
 
     def pause_after(self, event):
         """(seconds, steps lost): the longest gap between two steps of anybody from a moment before the event on, less
@@ -119,8 +127,8 @@ def worker_pids_of(agent):
     return [int(pid) for pid in children]
 
 
-def measure(launcher, event, megabytes):
-    with Job(launcher, megabytes) as job:
+def measure(launcher, event, megabytes, deadline):
+    with Job(launcher, megabytes, deadline) as job:
         for _ in range(2 if event == "join" else 3):
             job.start()
         job.train(2 if event == "join" else 3)
@@ -143,6 +151,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--megabytes", type=float, default=50)
+    parser.add_argument("--minutes", type=float, default=30, help="no longer than this: what is left is not run")
     parser.add_argument("--only", default=",".join(EVENTS))
     parser.add_argument("--launcher", default=",".join(COMMANDS))
     parser.add_argument("--worker", metavar="FOLDER", help=argparse.SUPPRESS)
@@ -151,23 +160,29 @@ def main():
         worker(options.worker, options.megabytes)
         return
     launchers = options.launcher.split(",")
+    began = time.monotonic()
+    deadline = began + 60 * options.minutes
     print(f"Pause in seconds, median (most), and steps lost, at most, of {options.times}; "
           f"{options.megabytes:.0f} MB model with Adam, gloo, {os.cpu_count()} cores, "
           f"load {os.getloadavg()[0]:.1f} before")
     columns = [TITLES[one] for one in launchers] + ["torchrun / rubato"] * ({"rubato", "torchrun"} <= set(launchers))
     print("| event | " + " | ".join(columns) + " |\n|---|" + "---|" * len(columns))
     for event in options.only.split(","):
-        cells, medians = [], {}
+        cells, medians, failed = [], {}, []
         for launcher in launchers:
             values = []
             for i in range(options.times if launcher != "torchrun" else min(options.times, 3)):
-                print(f"{event}, {launcher}, {i + 1}", file=sys.stderr, flush=True)
+                if time.monotonic() > deadline:
+                    break
+                print(f"{time.monotonic() - began:.0f} s: {event}, {launcher}, {i + 1}", file=sys.stderr, flush=True)
                 try:
-                    values.append(measure(launcher, event, options.megabytes))
-                except AssertionError as error:
+                    values.append(measure(launcher, event, options.megabytes, deadline))
+                except AssertionError as error:  # it would take as long once more
                     print(error, file=sys.stderr)
+                    failed.append((event, launcher))
+                    break
             if not values:
-                cells.append(f"not within {LIMIT_S} s")
+                cells.append("no result" if (event, launcher) in failed else "not run")
                 continue
             pauses = [pause for pause, _ in values]
             medians[launcher] = statistics.median(pauses)

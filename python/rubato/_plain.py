@@ -17,8 +17,8 @@ def elastic(model, optimizer, lr_scheduler=None, mp_scaler=None, scaling_rule=No
     """Makes a plain loop elastic. Gives a Job; use `job.model` in place of `model` inside."""
     import torch.distributed as dist
 
-    from rubato import collective, group
-    from rubato.torch import AdaptiveDataParallel, init_process_group
+    from rubato import group
+    from rubato.torch import AdaptiveDataParallel, ending, init_process_group
 
     own_group = not dist.is_initialized()
     if own_group:
@@ -26,12 +26,13 @@ def elastic(model, optimizer, lr_scheduler=None, mp_scaler=None, scaling_rule=No
         on_cpu = first is not None and first.device.type == "cpu"  # NCCL knows no other device than a GPU
         init_process_group(backend or ("gloo" if on_cpu else None))
     own_group = own_group and group.current() is None  # one that an agent plans goes with the process
+    failed = True
     try:
         yield Job(AdaptiveDataParallel(model, optimizer, lr_scheduler, mp_scaler, scaling_rule, **ddp_options))
+        failed = False
     finally:
         if own_group:
-            collective.teardown()
-            dist.destroy_process_group()
+            ending.leave(failed)
 
 
 class Job:

@@ -13,6 +13,8 @@ import contextlib
 import functools
 import io
 import operator
+import queue
+import threading
 import time
 
 import torch
@@ -50,6 +52,29 @@ def while_it_lasts():
         _optional = False
 
 
+class _Beside:
+    """Runs what it is given, one after the other, in a thread that keeps no process from ending: unlike those of
+    concurrent.futures, which Python waits for, although a collective may wait for workers that are gone."""
+
+    def __init__(self):
+        self._queue = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="rubato-collective", daemon=True)
+        self._thread.start()
+
+    def submit(self, call, *args):
+        self._queue.put((call, args))
+
+    def end(self):
+        """After what was submitted."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _work(self):
+        while (given := self._queue.get()) is not None:
+            call, args = given
+            call(*args)
+
+
 class _Operation:
     def __init__(self, data, beside):
         self.data, self.beside = data, beside
@@ -67,7 +92,7 @@ def initialize(master_addr=None, master_port=None, replica_rank=None, num_replic
         raise RuntimeError("collective.initialize was called twice: call teardown() in between")
     if alone and not dist.is_initialized():
         _meet_alone(master_addr, master_port, replica_rank, num_replicas)
-    _executor = concurrent.futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="rubato-collective")
+    _executor = _Beside()
 
 
 def _meet_alone(address, port, rank, replicas):
@@ -93,7 +118,7 @@ def leave():
     """Before the process group goes: nothing is under way after it. What had not ended is kept for `resume`."""
     global _executor
     if _executor is not None:
-        _executor.shutdown(wait=True)
+        _executor.end()
     _executor = None
     _groups.clear()
 

@@ -6,20 +6,33 @@ import unittest
 
 import testing
 
+LIMIT_S = 120  # only a worker that waits for ever reaches it
+
 
 class Ending(testing.LibraryTest):
-    def test_threads_of_gloo_do_not_take_the_process_down(self):
-        workers = []
-        port = testing.free_port()
+    def run_two(self, script):
+        """(code, output, errors) of both workers."""
+        workers, port = [], testing.free_port()
         for rank in range(2):
             env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
                    "MASTER_PORT": str(port), "PYTHONPATH": testing.LIBRARY}
-            script = os.path.join(testing.HERE, "scripts", "lingers.py")
-            workers.append(subprocess.Popen([sys.executable, script], env=env, text=True, stdout=subprocess.PIPE,
+            path = os.path.join(testing.HERE, "scripts", script)
+            workers.append(subprocess.Popen([sys.executable, path], env=env, text=True, stdout=subprocess.PIPE,
                                             stderr=subprocess.PIPE))
-        for worker in workers:
-            out, err = worker.communicate()
-            self.assertEqual((worker.returncode, out), (0, "trained\n"), err)
+            self.addCleanup(workers[-1].kill)
+        ends = [worker.communicate(timeout=LIMIT_S) for worker in workers]
+        return [(worker.returncode, *end) for worker, end in zip(workers, ends)]
+
+    def test_threads_of_gloo_do_not_take_the_process_down(self):
+        for code, out, err in self.run_two("lingers.py"):
+            self.assertEqual((code, out), (0, "trained\n"), err)
+
+    def test_of_one_that_fails_does_not_wait_for_the_others(self):
+        """Who wait for it."""
+        (other, _, of_other), (failed, _, of_failed) = self.run_two("raises.py")
+        self.assertIn("ValueError: the script's own", of_failed)
+        self.assertNotEqual(failed, 0)
+        self.assertNotEqual(other, 0, of_other)
 
 
 if __name__ == "__main__":

@@ -112,6 +112,16 @@ class Group(GroupCase):
             self.assertEqual(codes, [143] * replicas, testing.output(folder, generation, 0))
         self.assert_close(expected, self.run_group(2, generation=9, folder=folder))
 
+    def test_asked_to_go_between_two_updates_of_the_script(self):
+        for stop_at in (1, 2, 5):
+            folder = self.fresh(f"stop-at-{stop_at}")
+            arguments = ("2", "60", "6")
+            stopped = testing.start_group("own_accumulation.py", 2, folder, 0, (*arguments, "--stop-at", str(stop_at)))
+            self.assertEqual(self.finish(stopped), [143, 143], testing.output(folder, 0, 0))
+            codes = self.finish(testing.start_group("own_accumulation.py", 3, folder, 1, arguments))
+            self.assertEqual(codes, [0] * 3, testing.output(folder, 1, 0))
+            self.assertEqual(json.loads(testing.output(folder, 1, 0).split("result ")[1])["counts"], [2.0] * 60)
+
     def test_the_same_lives_draw_the_same_numbers(self):
         def live(name):
             folder, drawn = self.fresh(name), []

@@ -427,6 +427,19 @@ class OutOfMemory(InPlaceCase):
             self.assertEqual(result["sum"], 2 * sum(range(200)), agent.story())
 
 
+class OwnAccumulation(InPlaceCase):
+    def test_the_group_changes_between_two_updates_of_the_script(self):
+        agent = self.agent("own_accumulation.py", 4, 60, 6, "--slow", 0.01)
+        first, second = self.start_members(agent, 2)
+        agent.wait_for_step(first, 1)
+        third = self.grow(agent)
+        agent.wait_for_step(third, agent.step(third)[1] + 1)
+        agent.publish([second, third])
+        self.assertEqual(agent.wait_for_end(first), 143, agent.story())
+        for name in agent.members:
+            self.assertEqual(self.result(agent, name)["counts"], [4.0] * 60, agent.story())
+
+
 class ResultCase(InPlaceCase):
     """The weights are those of a training by one worker."""
 
@@ -495,6 +508,18 @@ class SameResult(ResultCase):
     @unittest.skipUnless(hasattr(torch, "compile"), "torch.compile needs PyTorch 2")
     def test_of_a_compiled_model(self):
         self.assert_close(self.undisturbed(6), self.disturbed(6, "--compile"))
+
+
+class WithClosures(ResultCase):
+    """A worker is lost while the optimizer calls its closure: what it has moved by then is moved back."""
+
+    script = "closures.py"
+
+    def test_that_are_called_once(self):
+        self.compare(12, "--sgd")
+
+    def test_that_are_called_as_often_as_the_losses_say(self):
+        self.compare(6, "--wolfe")
 
 
 class InEvaluationMode(ResultCase):

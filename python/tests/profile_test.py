@@ -2,6 +2,7 @@
 import io
 import json
 import unittest
+import warnings
 from unittest import mock
 
 import testing
@@ -18,19 +19,21 @@ class Hints(testing.LibraryTest):
         init_process_group("gloo")
         self.addCleanup(dist.destroy_process_group)
         self.addCleanup(collective.teardown)
+        self.sizes = []  # of batches, with the factor of the learning rate
 
-    def train(self, epochs=3, stop_after=1, autoscale=None):
+    def train(self, epochs=3, stop_after=1, autoscale=None, bounds=None):
         model = torch.nn.Linear(1, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
         net = AdaptiveDataParallel(model, optimizer)
         loader = AdaptiveDataLoader(torch.arange(40.0).reshape(-1, 1), batch_size=4)
         if autoscale:
-            loader.autoscale_batch_size(autoscale, local_bsz_bounds=(1, autoscale))
+            loader.autoscale_batch_size(autoscale, local_bsz_bounds=bounds or (1, autoscale))
         for epoch in remaining_epochs_until(epochs):
             for x in loader:
                 optimizer.zero_grad()
                 net(x).sum().backward()
                 optimizer.step()
+                self.sizes.append((len(x), net.lr_factor))
             if epoch + 1 == stop_after:
                 break
         return profile.current()._hints()
@@ -45,6 +48,15 @@ class Hints(testing.LibraryTest):
         told = self.train(autoscale=8)
         self.assertIsNotNone(told["perfParams"])
         self.assertEqual(told["maxProfiledReplicas"], 1)
+
+    def test_a_worker_that_is_left_alone_takes_what_the_bounds_allow(self):
+        """Of bounds that several workers made up for."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            self.train(stop_after=3, autoscale=16, bounds=(1, 2))
+        self.assertEqual([size for size, _ in self.sizes], [2] * 60)
+        self.assertLess(self.sizes[-1][1], 1.0)  # a smaller batch, smaller steps
+        self.assertEqual(len([one for one in caught if "give a batch of 2, not of 4" in str(one.message)]), 1)
 
     def test_declared_epochs_and_progress_are_told(self):
         told = self.train(epochs=3, stop_after=1)

@@ -42,6 +42,7 @@ def forget():
     data.Loop.current = data.Loop._training = None
     data.Loop._positions.clear()
     data.Loop.models.clear()
+    data.Loop._all.clear()
     data.epochs_end_by_progress = data.equal_shares = False
 
 

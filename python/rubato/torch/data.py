@@ -5,6 +5,7 @@ import json
 import math
 import sys
 import time
+import warnings
 import weakref
 
 import torch
@@ -21,6 +22,7 @@ from rubato.torch.steps import IterableSteps, MapSteps
 
 CHECKPOINT_EVERY_S = 300.0
 ADAPT_EVERY_STEPS = 100
+OWED_MAX = 64  # batches that a script may add up for one update of its own: until then the group does not change
 # AdaptDL ends an autoscaled epoch by progress, not when the data are through; the module `adaptdl` sets this.
 epochs_end_by_progress = False
 # AdaptDL rounds a batch up to equal parts for all workers; the module `adaptdl` sets this.
@@ -81,6 +83,7 @@ class Loop:
 
     current = None
     _training = None  # a weak reference
+    _all = weakref.WeakSet()  # the loops of all loaders
     _positions = collections.Counter()  # epoch -> loops that ended so far in it, of all loaders
     models = weakref.WeakSet()  # the AdaptiveDataParallels
     sharded = weakref.WeakSet()  # models whose shards all workers have together
@@ -113,8 +116,11 @@ class Loop:
         self._size = 0  # samples of the step under way that the cursor has not passed yet
         self._saved_at = time.monotonic()
         self._prepared = False  # for the next checkpoint
+        self._warned = False  # of a batch below the first one
+        self._owed = 0  # batches before this one whose gradients the script has not given to an optimizer yet
         self.state = _LoopState(state_name(KIND))
         checkpoint.load_first(self.state)
+        Loop._all.add(self)
         # No loop can be run over a loader that is gone: how many have ended is noted elsewhere, and nothing else remains.
         weakref.finalize(self, _forget, self.state).atexit = False
 
@@ -129,9 +135,6 @@ class Loop:
             raise ValueError(f"local_bsz_bounds {local_bsz_bounds!r}: the lower one is above the other")
         if (low is not None and low > self.batch_size) or (high is not None and high < 1):
             raise ValueError(f"local_bsz_bounds {local_bsz_bounds!r} leave out the batch size {self.batch_size}")
-        if high is not None and high < self.batch_size and not gradient_accumulation and env.world_size() == 1:
-            raise ValueError(f"local_bsz_bounds {local_bsz_bounds!r} leave out the batch size {self.batch_size}: "
-                             "allow gradient_accumulation")
         self.bounds = (low, high) if local_bsz_bounds else None
         self.max_batch_size, self.accumulation = max_batch_size, gradient_accumulation
         self.train()
@@ -148,12 +151,17 @@ class Loop:
     def _trainer():
         """The loop that trains, if it is known; one that was made in an epoch that is over, or is gone, does no more."""
         known = Loop._training() if Loop._training is not None else None
-        return known if known is not None and checkpoint.is_registered(known.state) else None
+        if known is not None and checkpoint.is_registered(known.state):
+            return known
+        # Another worker, or an earlier life, may have found out: a newcomer's first loop may be one that evaluates.
+        found = [one for one in list(Loop._all) if one.state.trains and checkpoint.is_registered(one.state)]
+        if not found:
+            return None
+        Loop._training = weakref.ref(found[0])
+        return found[0]
 
     @property
     def training(self):
-        if Loop._trainer() is None and self.state.trains:
-            Loop._training = weakref.ref(self)  # another worker, or an earlier life, has found out
         return Loop._trainer() is self
 
     def may_learn(self):
@@ -229,6 +237,20 @@ class Loop:
             for model in list(Loop.models):
                 model.forget_gradients()
         self.batch = profile.goodput.Batch(*chosen)
+        self._warn_of_small()
+
+    def _warn_of_small(self):
+        """Not where the bounds are given: how many workers there will be, and are left, nobody knows there."""
+        size = self.current_batch_size
+        if size < self.batch_size and not self._warned and env.rank() == 0:
+            self._warned = True
+            warnings.warn(f"local_bsz_bounds {self.bounds!r} and {env.world_size()} workers give a batch of {size}, not of "
+                          f"{self.batch_size}: the learning rate follows. Allow gradient_accumulation to keep it")
+
+    def agree_when_updated(self):
+        """As `agree`, but not while the script adds gradients up: those of a group that is left, or of a process that
+        ends, are given up, and their samples would count nowhere."""
+        return (self._owed == 0 or self._owed >= OWED_MAX or group.broken()) and self.agree()
 
     def agree(self):
         """Between two optimizer steps: saves, leaves, meets in another group; True when steps are to be planned anew."""
@@ -343,9 +365,11 @@ class Loop:
     def end_step(self):
         """True when the step was dropped; it is to be taken again then, unless another member has completed it."""
         if not self.dropped:
+            self._owed = self._owed + 1 if self.exchanged and not self.updated else 0
             self.count_samples()
             self._commit(True)
             return False
+        self._owed = 0
         steps = profile.current().steps
         self.agree()
         self._commit(self.counted or profile.current().steps > steps)  # one of several models may have been updated
@@ -428,7 +452,7 @@ class AdaptiveDataLoader(DataLoader):
             loop.adapt()
             stream = self._stream()
             for step in stream:
-                if loop.agree():
+                if loop.agree_when_updated():
                     break  # with another batch size or in another group, from the cursor on
                 loop.begin_step(step.step)
                 for index, (own, batch) in enumerate(step.micros):

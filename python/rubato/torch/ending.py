@@ -5,14 +5,17 @@ called, while the interpreter ends is thrown out of C++, and that takes the proc
 with "terminate called without an active exception".
 """
 import atexit
+import sys
 import threading
 
 import torch.distributed as dist
 
+from rubato import collective
 from rubato import group as groups
 from rubato.torch.data import Loop
 
-_LEAVE_S = 2.0  # who waits longer waits for a collective that others will never join
+_LEAVE_S = 30.0  # who waits longer waits for a collective that others will never join
+_LEAVE_FAILED_S = 2.0  # others wait for us, not we for them
 _registered = False
 
 
@@ -21,15 +24,19 @@ def leave_at_exit():
     global _registered
     if not _registered:
         _registered = True
-        atexit.register(_leave_in_time)
+        atexit.register(_leave_at_exit)
 
 
-def _leave_in_time():
-    if not dist.is_initialized() or dist.get_backend() != "gloo":
-        return
+def _leave_at_exit():
+    if dist.is_initialized() and dist.get_backend() == "gloo":
+        leave(failed=getattr(sys, "last_value", None) is not None)
+
+
+def leave(failed):
+    """Leaves the group, but does not wait for long. `failed`: this worker ends with an error."""
     thread = threading.Thread(target=_leave, name="rubato-ending", daemon=True)
     thread.start()
-    thread.join(_LEAVE_S)
+    thread.join(_LEAVE_FAILED_S if failed else _LEAVE_S)
 
 
 def _leave():
@@ -37,6 +44,7 @@ def _leave():
     if planned is not None:
         planned.leave()
         return
+    collective.teardown()
     for model in list(Loop.models):  # their DistributedDataParallel keeps the group
         model.leave_group()
     dist.destroy_process_group()

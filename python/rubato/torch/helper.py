@@ -75,7 +75,7 @@ class AdaptiveDataLoaderHelper(Loop):
     def profile(self, commit=True):
         """Around each batch, as often on each worker. `commit` is AdaptDL's, and not looked at."""
         if self._micros_done == 0:
-            if self.agree():
+            if self.agree_when_updated():
                 raise LoopBeginsAnew()
             self.begin_step(())  # the loader moves the index, not we
             self._step_began_at = self.state.cursor

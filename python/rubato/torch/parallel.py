@@ -1,6 +1,7 @@
 """AdaptiveDataParallel: DistributedDataParallel that measures its gradients and follows the batch size."""
 import collections
 import contextlib
+import copy
 import time
 import warnings
 import weakref
@@ -11,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel, distributed
 
 from rubato import checkpoint, collective, env, goodput, plain
 from rubato import group as groups
-from rubato.torch import memory, profile, schedules
+from rubato.torch import closures, memory, profile, schedules
 from rubato.torch.data import Loop, current_dataloader
 from rubato.torch.scaling_rules import AdamScale, AdaScale
 from rubato.torch.statistics import GradientStatistics, NoiseScale, starts_pair, steps_per_sample
@@ -79,6 +80,25 @@ class AdaptiveDataParallel(torch.nn.Module):
     @property
     def progress(self):
         return profile.current().progress
+
+    @property
+    def require_backward_grad_sync(self):
+        """Whether this batch ends with an update, as DistributedDataParallel and AdaptDL's scaling rules call it."""
+        loop = current_dataloader()
+        return loop is None or loop.is_optim_step()
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        """For scripts that accumulate by themselves: as DistributedDataParallel's, but that gradients are exchanged all the
+        same, with the weight of each batch's share. The sum is what it would be."""
+        yield
+
+    def __deepcopy__(self, memo):
+        made = _Copy(copy.deepcopy(self.module, memo))
+        return made.train(self.training)
+
+    def __reduce__(self):
+        return _Copy, (self.module,)
 
     def zero_grad(self, *args, **kwargs):
         """The optimizer's: in the middle of an accumulation it keeps what there is."""
@@ -289,8 +309,8 @@ class AdaptiveDataParallel(torch.nn.Module):
         optimizer, step, zero_grad = self.optimizer, self.optimizer.step, self.optimizer.zero_grad
 
         def adaptive_step(*args, **kwargs):
-            loop = current_dataloader()
-            if (loop is None or loop.is_optim_step()) and not args and "closure" not in kwargs:
+            loop, closure = current_dataloader(), closures.find(args, kwargs)
+            if closure is None and (loop is None or loop.is_optim_step()):
                 self._exchange_rest(loop)
             if self._lost:
                 self._drop(loop)
@@ -298,7 +318,9 @@ class AdaptiveDataParallel(torch.nn.Module):
             if loop is not None:
                 self._warn_of_second(loop)
             result = None
-            if loop is not None and not loop.is_optim_step():
+            if closure is not None:
+                result = self._step_with_closure(loop, closure, step, zero_grad, args, kwargs)
+            elif loop is not None and not loop.is_optim_step():
                 self._measure_times(loop)
             else:
                 result = self._update(loop, lambda: step(*args, **kwargs), zero_grad)
@@ -315,6 +337,16 @@ class AdaptiveDataParallel(torch.nn.Module):
         adaptive_step._with_counter = adaptive_step._wrapped_by_lr_sched = True
         optimizer.step, optimizer.zero_grad = adaptive_step, adaptive_zero_grad
         return zero_grad
+
+    def _step_with_closure(self, loop, closure, step, zero_grad, args, kwargs):
+        whole = closures.ClosureStep(closure, loop, self.optimizer, lambda: self._lost)
+        args, kwargs = whole.arguments(args, kwargs)
+        try:
+            return self._update(loop, lambda: step(*args, **kwargs), zero_grad)
+        except closures.StepLost:
+            whole.undo()
+            self._drop(loop)
+            return None
 
     def _patch_scaler(self, zero_grad):
         """A scaler must not look at gradients that are only half accumulated."""
@@ -497,6 +529,18 @@ class AdaptiveDataParallel(torch.nn.Module):
         writer.add_scalar(prefix + "Gradient_Variance", sum(averages.var()), global_step)
         writer.add_scalar(prefix + "Gain", self.gain, global_step)
         writer.add_scalar(prefix + "Learning_Rate_Factor", self.lr_factor, global_step)
+
+
+class _Copy(torch.nn.Module):
+    """What a copy of the wrapper is, in memory (an average of its weights) or in a file: the model under the same names,
+    which no optimizer and no group belong to."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args, **kwargs):
+        return self.module(*args, **kwargs)
 
 
 def _when_left(planned, parallel):
