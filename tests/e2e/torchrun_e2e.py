@@ -349,6 +349,13 @@ class Torchrun(harness.Case):
         for rank in range(2):
             self.assert_gone(int((self.folder / f"{rank}.pid").read_text()))
 
+    def test_a_temporary_folder_that_cannot_be_written(self):
+        """As Python's tempfile: the next of the usual places is taken."""
+        code, out, err = self.code_of("--standalone", "--no-python", "sh", "-c", "echo $TORCHELASTIC_ERROR_FILE",
+                                      env={"TMPDIR": "/proc"})
+        self.assertEqual(code, 0, err)
+        self.assertTrue(out.startswith("/") and not out.startswith("/proc"), out)
+
     def test_daemons_of_a_successful_worker_live_on(self):
         script = self.script("import subprocess, sys\n"
                              "from subprocess import DEVNULL, Popen\n"
