@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -16,6 +17,39 @@ std::string bounded(std::string text) {
   if (text.size() <= kTextMax) return text;
   const std::string cut = fmt::format("\n... {} characters left out ...\n", text.size() - kTextMax);
   return text.substr(0, kTextMax / 2) + cut + text.substr(text.size() - kTextMax / 2);
+}
+
+// The number in "\uXXXX" at `at`; nullopt: there is no such escape.
+std::optional<unsigned> escaped_unit(std::string_view json, size_t at) {
+  constexpr size_t kLength = 6;
+  if (at + kLength > json.size() || json.substr(at, 2) != "\\u") return std::nullopt;
+  unsigned unit = 0;
+  const char* const end = json.data() + at + kLength;
+  const auto [stop, error] = std::from_chars(json.data() + at + 2, end, unit, 16);
+  if (error != std::errc{} || stop != end) return std::nullopt;
+  return unit;
+}
+
+// Python writes a byte of a file name that is not UTF-8 as half of a surrogate pair ("\udcff"), which no other reader
+// of JSON takes. Such an escape becomes the text that Python shows a person for it.
+std::string without_half_pairs(std::string_view json) {
+  constexpr unsigned kHigh = 0xD800, kLow = 0xDC00, kEnd = 0xE000;
+  std::string out;
+  out.reserve(json.size());
+  for (size_t i = 0; i < json.size();) {
+    if (json[i] != '\\') {
+      out += json[i++];
+      continue;
+    }
+    const unsigned unit = escaped_unit(json, i).value_or(0);
+    const unsigned next = escaped_unit(json, i + 6).value_or(0);
+    const bool is_pair = unit >= kHigh && unit < kLow && next >= kLow && next < kEnd;
+    if (unit >= kHigh && unit < kEnd && !is_pair) out += '\\';
+    const size_t length = is_pair ? 12 : 2;  // of another escape, the rest is plain text
+    out += json.substr(i, length);
+    i += length;
+  }
+  return out;
 }
 }  // namespace
 
@@ -33,7 +67,7 @@ ErrorReport read_error_report(std::string_view bytes) {
     return {fmt::format("(its error file is larger than {} MiB; this is how it begins)", kErrorFileMax >> 20),
             std::string(bytes.substr(0, kTextMax))};
   }
-  const json document = json::parse(bytes, nullptr, false);
+  const json document = json::parse(without_half_pairs(bytes), nullptr, false);
   if (document.is_discarded()) {
     return {fmt::format("(its error file is torn: {} bytes that are not JSON; the worker died while writing it)",
                         bytes.size()),
@@ -75,7 +109,8 @@ std::string failure_document(const elastic::Failure& failure, const std::optiona
   // What is nested deeper is no error file, and would need as deep a stack to be written.
   const Json::parser_callback_t flat = [](int depth, Json::parse_event_t, Json&) { return depth <= 32; };
   const bool readable = worker_bytes && worker_bytes->size() <= kErrorFileMax;
-  Json document = readable ? Json::parse(*worker_bytes, flat, false) : Json(Json::value_t::discarded);
+  Json document =
+      readable ? Json::parse(without_half_pairs(*worker_bytes), flat, false) : Json(Json::value_t::discarded);
   if (!document.is_object() || !document.contains("message")) {
     const std::string message = failure.message.empty() ? describe(failure) : failure.message;
     document = Json::parse(launcher_document(message, failure.traceback, now));

@@ -18,6 +18,21 @@ TEST(ErrorFile, OfTorchsRecordHasMessageAndTraceback) {
   EXPECT_EQ(report.traceback, "Traceback\n  File");
 }
 
+// FileNotFoundError of a file whose name is not UTF-8, as Python's json writes it.
+TEST(ErrorFile, MayNameAFileThatIsNotUtf8) {
+  const std::string bytes = R"({"message": {"message": "no file \\ 'caf\udce9'", "extraInfo": )"
+                            R"({"py_callstack": "\ud83d\ude00 \udcff\n\\udcff \ud83d"}}})";
+  const ErrorReport report = read_error_report(bytes);
+  EXPECT_EQ(report.message, R"(no file \ 'caf\udce9')");
+  EXPECT_EQ(report.traceback, "\xF0\x9F\x98\x80 \\udcff\n\\udcff \\ud83d");
+  elastic::Failure failure;
+  failure.exit_code = 1;
+  const auto document = nlohmann::json::parse(failure_document(failure, bytes, WallTime{}));
+  EXPECT_EQ(document["message"]["message"], R"(no file \ 'caf\udce9')");
+  EXPECT_TRUE(has(read_error_report("{\"message\": \"\\ud").message, "torn"));
+  EXPECT_TRUE(has(read_error_report("{\"message\": \"\\").message, "torn"));
+}
+
 TEST(ErrorFile, MayHaveAPlainMessage) {
   const ErrorReport report = read_error_report(R"({"message": "killed by the reaper", "timestamp": 17})");
   EXPECT_EQ(report.message, "killed by the reaper");

@@ -23,7 +23,7 @@ std::string nodes_text(const LaunchSpec& spec) {
 
 Endpoint endpoint_of(const Given& given, std::string_view text, uint16_t default_port) {
   try {
-    return parse_endpoint(text, default_port);
+    return parse_endpoint(trim(text), default_port);  // what is read from a file often ends with a newline
   } catch (const Error& error) {
     throw Error(ErrorCode::kUsage, fmt::format("{}: {}", given.origin, error.message), error.where, error.hint);
   }
@@ -58,7 +58,8 @@ class RendezvousReader {
     if (const Given* given = parsed_.find("master-port")) spec_.master_port = int_value(*given, 0, 65535);
     if (const Given* given = parsed_.find("node-rank")) spec_.node_rank = int_value(*given, 0, 1'000'000);
     endpoint_ = parsed_.find("rdzv-endpoint");
-    if (endpoint_ != nullptr && endpoint_->values.back().empty()) endpoint_ = nullptr;  // torchrun's default is ""
+    // torchrun's default is "".
+    if (endpoint_ != nullptr && trim(endpoint_->values.back()).empty()) endpoint_ = nullptr;
   }
 
   void apply(const RdzvConf& conf) {
@@ -137,7 +138,7 @@ class RendezvousReader {
     if (place.port == 0 && spec_.max_nodes == 1) return alone();
     if (place.port == 0)
       throw bad_value(*endpoint_, "several machines cannot meet at port 0", "name the port: HOST:29400");
-    spec_.endpoint = endpoint_->values.back();
+    spec_.endpoint = trim(endpoint_->values.back());
     join_the_group();
   }
 

@@ -56,6 +56,16 @@ TEST(Rendezvous, AnEndpointMeansEmbeddedAndTorchrunsDefaultId) {
   EXPECT_EQ(spec.run_id, "none");
 }
 
+// A ConfigMap or a file often ends with a newline.
+TEST(Rendezvous, SpaceAroundAnEndpointIsNoPartOfIt) {
+  EXPECT_EQ(parse("--nnodes 2", {{"PET_RDZV_ENDPOINT", "node0:29400\n"}}).endpoint, "node0:29400");
+  EXPECT_EQ(parse("--nnodes 2", {{"PET_RDZV_ENDPOINT", " node0 "}}).endpoint, "node0");
+  EXPECT_TRUE(parse("--nnodes 1", {{"PET_RDZV_ENDPOINT", " \n"}}).standalone);
+  const LaunchSpec fixed = parse("--nnodes 2 --rdzv-backend static", {{"PET_RDZV_ENDPOINT", "node0:5000\n"}});
+  EXPECT_EQ(fixed.master_addr, "node0");
+  EXPECT_EQ(fixed.master_port, 5000);
+}
+
 TEST(Rendezvous, FixedRanksMeanStatic) {
   const LaunchSpec spec = parse("--nnodes 2 --node-rank 1 --master-addr node0");
   EXPECT_EQ(spec.backend, Backend::kStatic);

@@ -99,7 +99,7 @@ Task<int> launch_agent(agent::LaunchContext context, int& signal) {
 
 // What of World and beyond it `rubato run` needs of this machine, in the order in which it must go.
 struct Machine {
-  explicit Machine(const LaunchSpec& spec) : signals(runtime, spec.signals) {
+  explicit Machine(const LaunchSpec& spec) : signals(runtime, os::without_ignored_hangup(spec.signals)) {
     // As under torchrun: a worker may ask its person (input(), breakpoint()), and what it leaves running goes on.
     if (spec.prewarm.empty()) processes.share_terminal();
     processes.leave_daemons();

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
@@ -52,6 +53,38 @@ bool write_all(int fd, std::string_view bytes) {
     bytes.remove_prefix(static_cast<size_t>(n));
   }
   return true;
+}
+
+// Where Python's tempfile looks, in its order: a container may have one of them only. Each with its last slash.
+std::vector<std::string> temporary_places(const std::string& prefix) {
+  if (prefix.starts_with('/')) return {""};
+  std::vector<std::string> places;
+  const auto add = [&](const std::filesystem::path& folder) {
+    std::error_code error;
+    const std::filesystem::path whole = std::filesystem::absolute(folder, error);
+    if (!error) places.push_back((whole / "").string());
+  };
+  for (const char* name : {"TMPDIR", "TEMP", "TMP"}) {
+    const char* named = std::getenv(name);
+    if (named && *named) add(named);
+  }
+  for (const char* usual : {"/tmp", "/var/tmp", "/usr/tmp", "."}) add(usual);
+  return places;
+}
+
+// A full disk still has room for an empty folder. False with errno set, and the folder is gone.
+bool takes_bytes(const std::string& folder) {
+  const std::string path = folder + "/probe";
+  bool written = false;
+  {
+    const Descriptor file{::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
+    written = file.fd >= 0 && write_all(file.fd, "probe");
+  }
+  const int why = errno;
+  ::unlink(path.c_str());
+  if (!written) ::rmdir(folder.c_str());
+  errno = why;
+  return written;
 }
 
 class RealAppender final : public Appender {
@@ -185,12 +218,18 @@ void RealFiles::remove_tree(const std::string& path) {
 }
 
 std::string RealFiles::make_temporary_folder(const std::string& prefix) {
-  std::error_code error;
-  std::filesystem::path base = std::filesystem::temp_directory_path(error);
-  if (error) base = "/tmp";
-  std::string path = (base / (prefix + "XXXXXX")).string();
-  if (!::mkdtemp(path.data())) fail("make a temporary folder", path);
-  return path;
+  std::string refused;
+  int why = 0;
+  for (const std::string& base : temporary_places(prefix)) {
+    std::string path = base + prefix + "XXXXXX";
+    if (::mkdtemp(path.data()) && (base.empty() || takes_bytes(path))) return path;
+    if (refused.empty()) {
+      refused = path;
+      why = errno;
+    }
+  }
+  errno = why;
+  fail("make a temporary folder", refused);
 }
 
 std::unique_ptr<Appender> RealFiles::open_append(const std::string& path) {

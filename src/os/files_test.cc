@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <thread>
 
 #include "world/files_testing.h"
@@ -30,6 +31,20 @@ TEST_F(RealDisk, APipeIsListedAsOtherAndIsNotOpened) {
   ASSERT_EQ(files().list(root()).size(), 1u);
   EXPECT_EQ(files().list(root())[0].kind, Files::Entry::Kind::kOther);
   EXPECT_THROW(files().open_read(pipe), Error);
+}
+
+TEST_F(RealDisk, ATemporaryFolderIsWhereOneCanBeWritten) {
+  const char* before = std::getenv("TMPDIR");
+  const std::string kept = before ? before : "";
+  ::setenv("TMPDIR", "/proc", 1);  // nobody makes a folder there, root neither
+  const std::string elsewhere = files().make_temporary_folder("rubato-files-test-");
+  ::setenv("TMPDIR", root().c_str(), 1);
+  const std::string here = files().make_temporary_folder("rubato-files-test-");
+  before ? ::setenv("TMPDIR", kept.c_str(), 1) : ::unsetenv("TMPDIR");
+  EXPECT_TRUE(here.starts_with(root() + "/rubato-files-test-")) << here;
+  EXPECT_TRUE(files().list(here).empty()) << "of what it was tried with";
+  EXPECT_FALSE(elsewhere.starts_with("/proc")) << elsewhere;
+  files().remove_tree(elsewhere);
 }
 
 // An ssh that ends takes its socket away while a purge removes the folder.

@@ -18,6 +18,12 @@ void Signals::wait() {
   });
 }
 
+std::vector<int> without_ignored_hangup(std::vector<int> numbers) {
+  struct sigaction now {};
+  if (sigaction(SIGHUP, nullptr, &now) == 0 && now.sa_handler == SIG_IGN) std::erase(numbers, SIGHUP);
+  return numbers;
+}
+
 void die_by_signal(int number) {
   signal(number, SIG_DFL);
   sigset_t only;

@@ -23,6 +23,9 @@ class Signals {
   Channel<int> channel_;
 };
 
+// These, without SIGHUP where whoever started this process has it ignored: nohup means what it says. Before Signals.
+std::vector<int> without_ignored_hangup(std::vector<int> numbers);
+
 // Ends this process by the signal's default action, so that whoever started it sees the signal.
 [[noreturn]] void die_by_signal(int number);
 

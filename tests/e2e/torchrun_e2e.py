@@ -349,6 +349,26 @@ class Torchrun(harness.Case):
         for rank in range(2):
             self.assert_gone(int((self.folder / f"{rank}.pid").read_text()))
 
+    def test_nohup_means_what_it_says(self):
+        """Not as torchrun, which catches the SIGHUP that nohup has ignored: a training must outlive its terminal."""
+        up, go = self.folder / "up", self.folder / "go"
+        wait = f"touch {up}; while [ ! -e {go} ]; do sleep 0.01; done"
+        with subprocess.Popen(["nohup", RUBATO, "run", "--standalone", "--no-python", "sh", "-c", wait],
+                              env=self.environment(), cwd=self.folder, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as agent:
+            wait_until(up.exists, "the worker is not up")
+            agent.send_signal(signal.SIGHUP)
+            go.touch()
+            out, _ = agent.communicate(timeout=harness.WAIT)
+        self.assertEqual(agent.returncode, 0, out)
+
+    def test_a_temporary_folder_that_cannot_be_written(self):
+        """As Python's tempfile: the next of the usual places is taken."""
+        code, out, err = self.code_of("--standalone", "--no-python", "sh", "-c", "echo $TORCHELASTIC_ERROR_FILE",
+                                      env={"TMPDIR": "/proc"})
+        self.assertEqual(code, 0, err)
+        self.assertTrue(out.startswith("/") and not out.startswith("/proc"), out)
+
     def test_daemons_of_a_successful_worker_live_on(self):
         script = self.script("import subprocess, sys\n"
                              "from subprocess import DEVNULL, Popen\n"
