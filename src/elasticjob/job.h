@@ -161,6 +161,7 @@ struct Pod {
   std::optional<WallTime> finished;  // of one that has ended: never absent, if not exact where nobody ran
   std::string node;
   std::string address;
+  std::string held_by;               // a finalizer that keeps it; only of one that is deleting
   std::string tolerated;             // see tolerated_notices()
   NodeNotice notice;                 // of its node; filled in when it is decided
   bool lingers = false;              // the trainer has ended, other containers still run
@@ -171,11 +172,18 @@ struct Pod {
   bool ended() const { return phase == PodPhase::kSucceeded || phase == PodPhase::kFailed; }
 };
 
+// Nodes have clocks of their own: an end that was seen as it came is by ours, and none is in the future. `before`: the
+// same pod as it was last known; null: it was not.
+void settle_times(Pod& pod, const Pod* before, WallTime now);
+
 // A deletion, an exit by SIGTERM (143), an eviction, a lost node or a preemption is nobody's failure.
 bool is_excused(const Pod& pod);
 
-// A name of a job's objects.
-std::string worker_name(const Job& job, int index);  // JOB-worker-N
-std::string service_name(const Job& job);            // JOB-workers: headless, all pods of the job
+// What the objects of a job are named after: the job itself. A name that is too long for them, has dots or begins with
+// a digit, which a service may not, is changed and gets eight digits of its hash.
+std::string base_name(const std::string& job);
+std::string label_value(const std::string& job);     // at most 63 characters; mostly the name itself
+std::string worker_name(const Job& job, int index);  // BASE-worker-N
+std::string service_name(const Job& job);            // BASE-workers: headless, all pods of the job
 
 }  // namespace rubato::elasticjob

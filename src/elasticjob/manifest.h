@@ -12,6 +12,7 @@ namespace rubato::elasticjob {
 inline constexpr const char* kLabelKind = "rubato.dev/job-kind";
 inline constexpr const char* kLabelJob = "rubato.dev/job";
 inline constexpr const char* kLabelIndex = "rubato.dev/worker-index";
+inline constexpr const char* kAnnotationJob = "rubato.dev/job-name";  // where it is longer than a label may be
 inline constexpr const char* kAnnotationAttempt = "rubato.dev/attempt";
 inline constexpr const char* kAnnotationHost = "rubato.dev/rendezvous-host";
 inline constexpr const char* kAnnotationGroup = "rubato.dev/group";

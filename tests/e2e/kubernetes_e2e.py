@@ -249,6 +249,20 @@ class Blocked(OperatorCase):
         self.kube.kubectl("patch", "elasticjob", "quota", "--type=merge", "-p", '{"spec": {"suspend": false}}')
         self.wait_for_world(2, seen)
 
+    def test_a_job_may_have_any_name_that_a_server_takes(self):
+        self.install_crd()
+        self.operator()
+        name = "7b-llama-3.1-" + "x" * 60
+        self.kube.apply(self.job(name, 2))
+        self.wait_for_world(2)
+        self.wait_for_job(name, "Running")
+        self.rubato("k8s", "logs", name, "--worker", "1")
+        self.assertIn("ready", self.rubato("why", "--kubernetes", name).stdout)
+        self.kube.kubectl("scale", "ej", name, "--replicas=1")
+        self.wait_for(lambda: len(self.pods()) == 1, "one pod")
+        self.order("finish")
+        self.wait_for_job(name, "Succeeded")
+
     def test_a_webhook_that_does_not_answer_is_told(self):
         self.install_crd()
         self.operator()
