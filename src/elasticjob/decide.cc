@@ -137,6 +137,7 @@ class Decider {
     }
     drop_surplus();
     replace_ended();
+    replace_outdated();
     rescue_stranded();
     heed_notices();
     make_missing();
@@ -261,6 +262,18 @@ class Decider {
     }
   }
 
+  // It does not start, and another one would be made today: what it waits for may have been mended.
+  bool is_outdated(const Pod& pod) const {
+    return pod.phase == PodPhase::kPending && !pod.waiting.reason.empty() && !pod.deleting && pod.template_hash != 0 &&
+           pod.template_hash != job_.template_hash;
+  }
+
+  void replace_outdated() {
+    for (const Pod* pod : ours_) {
+      if (is_wanted(pod->index) && is_outdated(*pod)) remove(*pod, "it does not start, and its template has changed");
+    }
+  }
+
   bool must_leave(const Pod& pod) const {
     return pod.notice.kind == Notice::kGoing && !pod.ended() && !pod.deleting && is_wanted(pod.index);
   }
@@ -292,7 +305,7 @@ class Decider {
     bool intact = true, begun = false;
     for (const Pod* pod : ours_) {
       intact = intact && !pod->ended() && !pod->deleting && !must_leave(*pod) && pod->group_size == job_.replicas &&
-               pod->group == status().groups - 1;
+               pod->group == status().groups - 1 && !is_outdated(*pod);
       begun = begun || pod->phase != PodPhase::kPending;
     }
     const bool complete = static_cast<int>(ours_.size()) == job_.replicas;

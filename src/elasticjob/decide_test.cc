@@ -128,6 +128,19 @@ TEST(ElasticJobDecide, APodThatItsNodeDoesNotEndIsOnALostNode) {
   EXPECT_EQ(decide(job, pods, {}, after(60s)).status.block.reason, "NodeLost");
 }
 
+TEST(ElasticJobDecide, APodThatDoesNotStartIsMadeAnewWhenItsTemplateIsMended) {
+  Job job = job_of(1, 3, 3);
+  job.template_hash = 2;
+  std::vector<Pod> pods;
+  for (int index = 0; index < 3; ++index) pods.push_back(pod_of(job, index, PodPhase::kPending));
+  pods[0].phase = PodPhase::kRunning;
+  for (Pod& pod : pods) pod.template_hash = 1;
+  pods[2].waiting = {"ImagePullFailed", "no such image"};
+  EXPECT_EQ(removed(decide(job, pods, {}, kStart)), Names{worker_name(job, 2)}) << "those that may start stay";
+  pods[2].template_hash = 2;
+  EXPECT_TRUE(decide(job, pods, {}, kStart).remove.empty()) << "of the same template it waits";
+}
+
 TEST(ElasticJobDecide, APodThatAFinalizerKeepsIsNamed) {
   const Job job = job_of(1, 2, 2);
   std::vector<Pod> pods{pod_of(job, 0, PodPhase::kRunning), pod_of(job, 1, PodPhase::kFailed)};

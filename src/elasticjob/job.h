@@ -119,6 +119,7 @@ struct Job {
   std::string etcd;                // external rendezvous; empty: embedded in the group itself
   std::string container;           // the one that trains; empty: the first
   std::string pod_template;        // JSON text: kept for each job, read when a pod is made
+  uint64_t template_hash = 0;      // of what its pods are made from
   std::string invalid;             // why it cannot be run; empty: it can
   bool ignored = false;            // none of ours: nothing is done or written
   std::string priority_class;      // of its pods; empty: the template's
@@ -166,6 +167,7 @@ struct Pod {
   NodeNotice notice;                 // of its node; filled in when it is decided
   bool lingers = false;              // the trainer has ended, other containers still run
   int group_min = 0, group_max = 0;  // the range that its launcher was started with; 0: not told
+  uint64_t template_hash = 0;        // the job's when it was made; 0: not told
   Block waiting;                     // why it does not start, if that is told
   uint64_t seen_version = 0;         // resourceVersion as a number: only to drop older news of the same pod
 

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "core/hash.h"
 #include "core/timestamp.h"
 #include "elasticjob/adopt.h"
 #include "elasticjob/launch_command.h"
@@ -259,6 +260,14 @@ void read_pod_conditions(Pod& pod, const json& status) {
   }
 }
 
+uint64_t hash_of_template(const Job& job) {
+  RunningHash out;
+  for (const std::string* text : {&job.pod_template, &job.container, &job.etcd, &job.priority_class,
+                                  &job.checkpoint_claim, &job.checkpoint_path, &job.checkpoint_sub_path})
+    out.add(*text);
+  return out.value();
+}
+
 void read_kind(Job& job, const json& document) {
   const json& status = object_in(document, "status");
   switch (job.kind) {
@@ -346,6 +355,7 @@ Job read_job(Kind kind, const json& document) {
     // Their schemas let through what no pod can be made of.
     job.invalid = fmt::format("the manifest is malformed: {}", error.what());
   }
+  job.template_hash = hash_of_template(job);
   return job;
 }
 
@@ -367,6 +377,8 @@ Pod read_pod(const json& document) {
   pod.group = static_cast<int>(number_of(text_in(annotations, kAnnotationGroup)));
   pod.group_size = static_cast<int>(number_of(text_in(annotations, kAnnotationSize)));
   pod.is_host = text_in(annotations, kAnnotationHost) == "true";
+  const std::string made_from = text_in(annotations, kAnnotationTemplate);
+  std::from_chars(made_from.data(), made_from.data() + made_from.size(), pod.template_hash, 16);
   pod.deleting = !text_in(metadata, "deletionTimestamp").empty();
   pod.created = parse_time(text_in(metadata, "creationTimestamp"));
   pod.delete_by = parse_time(text_in(metadata, "deletionTimestamp"));

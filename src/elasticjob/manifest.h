@@ -19,6 +19,7 @@ inline constexpr const char* kAnnotationGroup = "rubato.dev/group";
 inline constexpr const char* kAnnotationSize = "rubato.dev/group-size";
 inline constexpr const char* kAnnotationContainer = "rubato.dev/container";  // the one that trains
 inline constexpr const char* kAnnotationRange = "rubato.dev/nnodes";         // MIN:MAX that its launcher was given
+inline constexpr const char* kAnnotationTemplate = "rubato.dev/template-hash";
 inline constexpr const char* kAnnotationReplicas =
     "rubato.dev/replicas";  // of an AdaptDLJob, which has no field for it
 inline constexpr const char* kAnnotationLauncher = "rubato.dev/launcher";  // of an adopted job: "rubato"

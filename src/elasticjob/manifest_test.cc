@@ -314,6 +314,7 @@ TEST(ElasticJobManifest, EachNameThatAJobMayHaveGivesNamesOfItsObjects) {
     EXPECT_EQ(pod["metadata"]["name"], base + "-worker-0");
     EXPECT_LE(pod["metadata"]["labels"][kLabelJob].get<std::string>().size(), 63u);
     EXPECT_EQ(read_pod(pod).job, job.name) << "its pods lead to it";
+    EXPECT_EQ(read_pod(pod).template_hash, job.template_hash);
     EXPECT_EQ(make_services(job)[0]["metadata"]["name"], base + "-workers");
   }
   EXPECT_EQ(bases.size(), names.size());

@@ -196,6 +196,7 @@ json make_pod(const Job& job, const MakePod& order, const LauncherDelivery& deli
   metadata["labels"].update(labels_of(job));
   metadata["labels"][kLabelIndex] = std::to_string(order.index);
   if (label_value(job.name.name) != job.name.name) metadata["annotations"][kAnnotationJob] = job.name.name;
+  metadata["annotations"][kAnnotationTemplate] = fmt::format("{:016x}", job.template_hash);
   metadata["annotations"][kAnnotationAttempt] = std::to_string(order.attempt);
   metadata["annotations"][kAnnotationHost] = order.is_host ? "true" : "false";
   const std::string trainer = text_in(trainer_of(pod["spec"], job), "name");

@@ -138,7 +138,8 @@ class Adopted(OperatorCase):
         self.kube.kubectl("apply", "-f", DATA / "pytorchjob.yaml")
         job = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs/elastic-example-echo"
         status = f"{job}/status?fieldManager=training-operator"
-        self.api.merge(status, {"status": {"conditions": [{"type": "Created", "status": "True"}]}})
+        created = {"type": "Created", "status": "True"}
+        self.api.merge(status, {"status": {"conditions": [created], "replicaStatuses": {"Worker": {"active": 1}}}})
         operator = self.operator("--adopt", "pytorchjobs.kubeflow.org")
         self.wait_for(lambda: "Blocked" in self.true_conditions(job), "the condition")
         self.assertIn("Created", self.true_conditions(job), "theirs stay")

@@ -240,6 +240,10 @@ class Blocked(OperatorCase):
         self.nodes.image("no/such")
         self.wait_for(lambda: self.condition("quota", "Blocked").get("status") == "False", "quota to be free")
         self.wait_for_world(2)
+        # What a pod waits for is mended in the job, and nobody need delete the pod.
+        self.kube.kubectl("patch", "ej", "huge", "--type=json", "-p", json.dumps([
+            {"op": "remove", "path": "/spec/template/spec/containers/0/resources"}]))
+        self.wait_for_phase("huge-worker-0", "Running")
         # Suspend as Kueue does it: no pods, and all of it again later.
         self.kube.kubectl("delete", "elasticjob", "pull", "huge", "odd")
         self.kube.kubectl("patch", "elasticjob", "quota", "--type=merge", "-p", '{"spec": {"suspend": true}}')
