@@ -568,6 +568,15 @@ TEST(SubmitManifest, ModesOfFilesAreOctalAsToKubectl) {
 }
 
 // kubectl get -o yaml, and what tools put behind the separator.
+TEST(SubmitManifest, NamesFieldsThatTheServerWouldDrop) {
+  const json sent =
+      document_of("{metadata: {name: a}, spec: {minReplica: 1, suspend: null, list: [{a: 1, b: 2}, {c: 3}]}}");
+  json kept = document_of("{metadata: {uid: u}, spec: {backoffLimit: 3, list: [{a: 1}, {c: 3}]}}");
+  EXPECT_EQ(dropped_fields(sent, kept), (std::vector<std::string>{"spec.list[0].b", "spec.minReplica"}));
+  kept.merge_patch(sent);
+  EXPECT_EQ(dropped_fields(sent, kept), std::vector<std::string>{});
+}
+
 TEST(SubmitManifest, ReadsListsAndSeparatorsWithComments) {
   const std::string text =
       "--- # first\nkind: A\napiVersion: v1\nmetadata: {name: a}\n--- # list\napiVersion: v1\n"

@@ -256,6 +256,11 @@ class Blocked(OperatorCase):
     def test_a_job_may_have_any_name_that_a_server_takes(self):
         self.install_crd()
         self.operator()
+        typo = self.job("typo", 1)
+        typo["spec"]["minReplica"] = typo["spec"].pop("minReplicas")
+        (self.folder / "typo.yaml").write_text(yaml.safe_dump(typo))
+        self.assertIn("spec.minReplica", self.rubato("submit", "--manifest", "typo.yaml", code=2).stderr)
+        self.assertIsNone(self.status("typo"))
         name = "7b-llama-3.1-" + "x" * 60
         self.kube.apply(self.job(name, 2))
         self.wait_for_world(2)
