@@ -265,7 +265,7 @@ Task<void> pump(kubernetes::Client& client, kubernetes::Request request, Channel
 Task<int> print_log(World& world, kubernetes::AccessSettings access, LogRequest wanted, const Shell& shell) {
   kubernetes::Client client(world, kubernetes::open_access(world, access));
   const std::string home = wanted.namespace_name.empty() ? client.access().namespace_name() : wanted.namespace_name;
-  const kubernetes::ObjectName pod{home, fmt::format("{}-worker-{}", wanted.job, wanted.worker)};
+  const kubernetes::ObjectName pod{home, fmt::format("{}-worker-{}", elasticjob::base_name(wanted.job), wanted.worker)};
   kubernetes::Request request = kubernetes::log_request(pod, wanted.container, wanted.follow);
   Channel<std::string> chunks(world.clock.loop());
   std::optional<HttpResponse> answer;

@@ -29,7 +29,7 @@ constexpr int kAdaptdlPorts = 10'000;
 constexpr int kAdaptdlMost = 64;
 constexpr const char* kAdaptdlMemory = "adaptdl-shm";
 constexpr const char* kTrainingOperator = "kubeflow.org/training-operator";  // of runPolicy.managedBy
-constexpr int kElasticPort = 10291;  // of torchelastic's elasticjob-port
+constexpr int kElasticPort = 10291;                                          // of torchelastic's elasticjob-port
 
 std::optional<int64_t> maybe(const json& object, const char* key) {
   const auto found = object.find(key);
@@ -131,7 +131,7 @@ void build_adaptdl(const Job& job, json& pod_template, const MakePod& order) {
   }
   pod_template["spec"]["volumes"].push_back({{"name", kAdaptdlMemory}, {"emptyDir", {{"medium", "Memory"}}}});
   json& metadata = pod_template["metadata"];
-  metadata["labels"].update({{"adaptdl", "true"}, {"adaptdl/job", job.name.name}});
+  metadata["labels"].update({{"adaptdl", "true"}, {"adaptdl/job", label_value(job.name.name)}});
   metadata["annotations"].update({{"adaptdl/group", std::to_string(order.group)},
                                   {"adaptdl/rank", std::to_string(order.index)},
                                   {"adaptdl/replicas", std::to_string(job.replicas)}});
@@ -300,7 +300,7 @@ json adaptdl_status(const Status& status) {
 namespace {
 
 json labels_of_pytorch_worker(const Job& job) {
-  return {{"training.kubeflow.org/job-name", job.name.name},
+  return {{"training.kubeflow.org/job-name", label_value(job.name.name)},
           {"training.kubeflow.org/operator-name", "pytorchjob-controller"},
           {"training.kubeflow.org/replica-type", "worker"}};
 }
@@ -321,7 +321,7 @@ json build_adopted_template(const Job& job, json pod_template, const MakePod& or
   json labels_of_pytorch = labels_of_pytorch_worker(job);
   labels_of_pytorch["training.kubeflow.org/replica-index"] = std::to_string(index);
   const json labels_of_torch = {{"group-name", "elastic.pytorch.org"},
-                                {"job-name", job.name.name},
+                                {"job-name", label_value(job.name.name)},
                                 {"replica-type", "worker"},
                                 {"replica-index", std::to_string(index)}};
   switch (job.kind) {

@@ -32,7 +32,8 @@ struct ApiFaults {
   double broken = 0;       // 500
   double refused = 0;      // a pod: the quota is used up
   double watch_cut = 0;
-  double watch_gone = 0;  // 410, though the version is there
+  double watch_gone = 0;     // 410, though the version is there
+  double watch_refused = 0;  // 429 before it begins
   Duration latency_max = 20ms;
   double slow = 0;  // up to slow_max
   Duration slow_max = 3s;
@@ -57,7 +58,9 @@ class ApiServer {
   ApiServer(sim::Simulation& simulation, uint64_t seed) : simulation_(simulation), random_(seed) {}
 
   ApiFaults faults;
-  std::set<std::string> not_served;  // collections without a CRD
+  std::set<std::string> not_served;    // collections without a CRD
+  std::set<std::string> no_status;     // whose CRD has no status subresource
+  std::optional<std::string> refused;  // the quota is used up for pods whose names begin so
 
   // What a role must allow for a request. Kept of all that came, whether they were carried out or not.
   struct Call {
@@ -71,8 +74,11 @@ class ApiServer {
     Call call{verb, parts ? std::string(parts->second) : "", parts ? std::string(parts->first) : place.key.collection,
               place.key.namespace_name, place.key.name};
     if (!place.subresource.empty()) call.resource += "/" + place.subresource;
+    ++counts_[call.verb + " " + call.resource];
     calls_.insert(std::move(call));
   }
+  // How many of them there were: "create pods", "patch elasticjobs/status".
+  const std::map<std::string, uint64_t>& counts() const { return counts_; }
 
   // ---- As controllers, kubelets and people see it ----
 
@@ -278,6 +284,8 @@ class ApiServer {
     key.name = kubernetes::text_in(kubernetes::object_in(body, "metadata"), "name");
     if (find(key) != nullptr) return refusal(409, "AlreadyExists");
     if (key.collection == "events") return reply(201, body);  // nobody reads them here
+    if (key.collection == "pods" && refused && key.name.starts_with(*refused))
+      return refusal(403, "Forbidden", "exceeded quota: few");
     body["metadata"].erase("resourceVersion");
     if (key.collection != "leases.coordination.k8s.io") body.erase("status");
     put(key, std::move(body));
@@ -295,7 +303,8 @@ class ApiServer {
 
   HttpResponse change(const Place& place, const std::string& method, const json& body) {
     const json* found = find(place.key);
-    if (found == nullptr) return refusal(404, "NotFound");
+    const bool has_status = !no_status.contains(place.key.collection);
+    if (found == nullptr || (place.subresource == "status" && !has_status)) return refusal(404, "NotFound");
     const json& given = kubernetes::object_in(body, "metadata");
     for (const char* field : {"resourceVersion", "uid"}) {
       const std::string expected = kubernetes::text_in(given, field);
@@ -308,7 +317,7 @@ class ApiServer {
       if (body.contains("status")) changed["status"].merge_patch(body["status"]);
     } else {
       json patch = body;
-      patch.erase("status");
+      if (has_status) patch.erase("status");
       if (place.subresource == "scale") patch = {{"spec", {{"replicas", body["spec"]["replicas"]}}}};
       changed.merge_patch(patch);
     }
@@ -323,6 +332,7 @@ class ApiServer {
   uint64_t version_ = 1, compacted_ = 0, uids_ = 0, tokens_ = 0;
   std::map<std::string, std::pair<uint64_t, std::vector<json>>> pages_;
   std::set<Call> calls_;
+  std::map<std::string, uint64_t> counts_;
   uint64_t watcher_ids_ = 0;
   std::map<uint64_t, std::function<void()>> watchers_;  // in the order in which they came
 };
@@ -379,6 +389,12 @@ class ApiNetwork final : public Network {
     HttpResponse answer;
     answer.status = 200;
     server_.note_call("watch", request.target);
+    if (random.chance(server_.faults.watch_refused)) {
+      mark("watch.refused");
+      answer.status = 429;
+      answer.headers["retry-after"] = "1";
+      co_return answer;
+    }
     const ApiServer::Key collection = ApiServer::collection_of(request.target);
     uint64_t version = std::stoull(query_of(request.target, "resourceVersion"));
     const std::string selector = rest::percent_decode(query_of(request.target, "labelSelector"));

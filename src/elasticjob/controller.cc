@@ -19,15 +19,16 @@ namespace {
 
 constexpr Duration kRetryFirst = 1s;
 constexpr Duration kRetryMax = 60s;
-constexpr Duration kRefusedMax = 15s;  // a quota may be raised at any time, and nobody tells us
+constexpr Duration kRefusedMax = 15s;       // a quota may be raised at any time, and nobody tells us
+constexpr Duration kRefusalsApart = 200ms;  // of all jobs together
 constexpr auto kAsideFor = std::chrono::seconds(60);
 constexpr Duration kServedAgain = 30s;
 constexpr int kForeignPodsMax = 100;
 constexpr int kNodesPage = 20;           // a node names all the images that it has
 constexpr Duration kAgainLeast = 500ms;  // between two turns of a job that nothing new was heard of
 
-Duration pause_after(int failures) {
-  return std::min<Duration>(kRetryMax, kRetryFirst * (1 << std::min(failures, 10)));
+Duration pause_after(int failures, Duration most = kRetryMax) {
+  return std::min<Duration>(most, kRetryFirst * (1 << std::min(failures, 10)));
 }
 
 // Refusals that trying again at once does not change.
@@ -52,6 +53,12 @@ uint64_t version_of(const json& object) {
 }
 
 std::string uid_of(const json& object) { return text_in(object_in(object, "metadata"), "uid"); }
+
+bool asks_for_other_pods(const Job& before, const Job& now) {
+  return before.uid != now.uid || now.deleting || now.suspended || !now.invalid.empty() ||
+         before.replicas != now.replicas || before.min_replicas != now.min_replicas ||
+         before.max_replicas != now.max_replicas || before.pod_template != now.pod_template;
+}
 
 JobKey key_of_job(Kind kind, const json& document) {
   const json& metadata = object_in(document, "metadata");
@@ -192,7 +199,7 @@ Controller::Controller(kubernetes::Client& client, ControllerSettings settings, 
 Controller::~Controller() { scope_.cancel(); }
 
 void Controller::wake(const JobKey& key) {
-  pending_.insert(key);
+  if (pending_.insert(key).second) line_.push_back(key);
   changed_.notify();
 }
 
@@ -240,6 +247,7 @@ void Controller::put_pod(const json& document, News news) {
   const bool is_known = known != entry.pods.end();
   if (news != News::kRewound && is_known && known->second.seen_version > pod.seen_version) return;
   if (news == News::kAnswered && !is_known && pod.seen_version <= pods_reached_) return;
+  settle_times(pod, is_known ? &known->second : nullptr, world_.clock.wall());
   const std::string name = pod.name;
   entry.pods[name] = std::move(pod);
   wake(key);
@@ -291,22 +299,22 @@ Task<void> Controller::keep_time() {
 
 Task<void> Controller::work() {
   while (true) {
-    std::optional<JobKey> next;
-    for (const JobKey& key : pending_) {
+    // In the order in which they were woken: jobs that are refused again and again keep nobody else waiting.
+    const auto next = std::ranges::find_if(line_, [&](const JobKey& key) {
       const auto found = entries_.find(key);
-      if (found != entries_.end() && found->second.busy) continue;
-      next = key;
-      break;
-    }
-    if (!next || lists_missing_ > 0) {
+      return found == entries_.end() || !found->second.busy;
+    });
+    if (next == line_.end() || lists_missing_ > 0) {
       co_await changed_.wait();
       continue;
     }
-    pending_.erase(*next);
-    const auto found = entries_.find(*next);
+    const JobKey key = *next;
+    line_.erase(next);
+    pending_.erase(key);
+    const auto found = entries_.find(key);
     if (found == entries_.end()) continue;
     found->second.busy = true;
-    Task<void> turn = reconcile(*next);
+    Task<void> turn = reconcile(key);
     co_await std::move(turn);
     // Others may wait for this very job.
     changed_.notify();
@@ -406,14 +414,8 @@ Task<void> Controller::step_aside(JobKey key, std::shared_ptr<const Job> job, st
       why, to_string(key.kind));
   const json patch = aside_patch(*job, message, world_.clock.wall());
   if (!patch.is_null()) {
-    kubernetes::Request request;
-    request.method = "PATCH";
-    request.path = kubernetes::path_of(resource_of(key.kind), key.name, "status");
-    request.query.emplace_back("fieldManager", kAsideManager);
-    request.content_type = "application/merge-patch+json";
-    request.body = patch.dump(-1, ' ', false, json::error_handler_t::replace);
     try {
-      co_await client_.read_text(std::move(request));
+      co_await patch_status(job, patch, kAsideManager);
     } catch (const rest::CloudError& error) {
       if (error.code != ErrorCode::kConflict) throw;
       co_return;  // they have written since: the news of that is on its way, and brings the next turn
@@ -448,6 +450,20 @@ Task<void> Controller::act(JobKey key, std::shared_ptr<const Job> job, Decision 
   co_await std::move(making);
 }
 
+// torchelastic's CRD has no status subresource: there the status is a field as any other.
+Task<json> Controller::patch_status(std::shared_ptr<const Job> job, json patch, const char* manager) {
+  const kubernetes::Resource& resource = resource_of(job->kind);
+  bool has_no_status = false;
+  try {
+    co_return co_await client_.merge_patch(resource, job->name, "status", patch, manager);
+  } catch (const rest::CloudError& error) {
+    has_no_status = error.code == ErrorCode::kNotFound && job->kind != Kind::kElasticJob;
+    if (!has_no_status) throw;
+  }
+  patch["metadata"]["uid"] = job->uid;  // or the job is gone, and perhaps another one has its name
+  co_return co_await client_.merge_patch(resource, job->name, "", std::move(patch), manager);
+}
+
 Task<void> Controller::write_status(JobKey key, std::shared_ptr<const Job> job, const Status& status_in) {
   const Status status = status_in;
   json metadata = metadata_patch(*job, status);
@@ -458,7 +474,7 @@ Task<void> Controller::write_status(JobKey key, std::shared_ptr<const Job> job, 
       put_job(key.kind, written, News::kAnswered);
     }
     if (patch.is_null()) co_return;
-    const json written = co_await client_.merge_patch(resource_of(key.kind), key.name, "status", std::move(patch));
+    const json written = co_await patch_status(job, std::move(patch), kubernetes::kFieldManager);
     put_job(key.kind, written, News::kAnswered);
   } catch (const rest::CloudError& error) {
     if (error.code != ErrorCode::kNotFound) throw;
@@ -539,7 +555,10 @@ Task<bool> Controller::ensure_services(JobKey key, std::shared_ptr<const Job> jo
 void Controller::refuse(const JobKey& key, Block block) {
   Entry& entry = entries_.at(key);
   entry.trouble.block = std::move(block);
-  entry.make_after = world_.clock.now() + std::min(kRefusedMax, pause_after(entry.refusals++));
+  const auto is_refused = [](const auto& one) { return one.second.refusals > 0; };
+  const Duration longest =
+      std::max<Duration>(kRefusedMax, kRefusalsApart * std::ranges::count_if(entries_, is_refused));
+  entry.make_after = world_.clock.now() + pause_after(entry.refusals++, longest);
   wake(key);
   wake_at(key, entry.make_after);
 }
@@ -554,6 +573,8 @@ Task<void> Controller::make_pods(JobKey key, std::shared_ptr<const Job> job, std
   const bool reachable = co_await std::move(services);
   if (!reachable) co_return;
   for (const MakePod& order : orders) {
+    // Hundreds of pods take a while: who stops or shrinks the job meanwhile need not wait for them.
+    if (!entry.job || asks_for_other_pods(*job, *entry.job)) co_return;
     Task<bool> making = make_one_pod(key, job, order);
     const bool made = co_await std::move(making);
     if (!made) co_return;
@@ -584,7 +605,8 @@ Task<bool> Controller::make_one_pod(JobKey key, std::shared_ptr<const Job> job, 
     // Made by us before we died, or somebody else's, without our labels: see which.
     const ObjectName object{key.name.namespace_name, name};
     const std::optional<json> found = co_await client_.find(kubernetes::pods(), object);
-    if (found && kind_of_pod(*found)) {
+    const std::optional<Kind> its_kind = found ? kind_of_pod(*found) : std::nullopt;
+    if (its_kind && JobKey{*its_kind, read_pod(*found).job} == key) {
       put_pod(*found, News::kAnswered);
       co_return true;
     }

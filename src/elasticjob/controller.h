@@ -6,6 +6,7 @@
 // anywhere is continued by the next, of this operator or of another.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -89,10 +90,11 @@ class Controller {
   Task<void> follow_when_served(kubernetes::Reflector& reflector, kubernetes::ObjectSink& sink);
   Task<void> write_size(JobKey key, std::shared_ptr<const Job> job, SizeNote size);
   Task<void> act(JobKey key, std::shared_ptr<const Job> job, Decision decision);
+  Task<nlohmann::json> patch_status(std::shared_ptr<const Job> job, nlohmann::json patch, const char* manager);
   Task<void> write_status(JobKey key, std::shared_ptr<const Job> job, const Status& status);
   Task<void> remove_pods(JobKey key, std::shared_ptr<const Job> job, std::vector<RemovePod> orders);
   Task<bool> ensure_services(JobKey key, std::shared_ptr<const Job> job);  // false: refused
-  void refuse(const JobKey& key, Block block);  // the server did: no pod is made for a while
+  void refuse(const JobKey& key, Block block);                             // the server did: no pod is made for a while
   Task<void> make_pods(JobKey key, std::shared_ptr<const Job> job, std::vector<MakePod> orders);
   Task<bool> make_one_pod(JobKey key, std::shared_ptr<const Job> job, MakePod order);  // false: refused
   Task<void> report(std::shared_ptr<const Job> job, bool is_warning, std::string reason, std::string message);
@@ -105,7 +107,8 @@ class Controller {
   std::map<Kind, uint64_t> reached_;  // the versions that the watches, or lists, have come to
   uint64_t pods_reached_ = 0;
   std::map<std::string, NodeNotice> noticed_nodes_;
-  std::set<JobKey> pending_;
+  std::deque<JobKey> line_;   // of those that are to have a turn
+  std::set<JobKey> pending_;  // the same
   std::set<std::pair<Instant, JobKey>> timers_;
   Event changed_, timers_changed_;
   size_t lists_missing_ = 0;

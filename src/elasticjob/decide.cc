@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <set>
 
 #include "core/timestamp.h"
 
@@ -20,8 +20,9 @@ constexpr Duration kLastPodsMax = 60s;
 constexpr Duration kStrandedAfter = 120s;
 // A host whose container is being created for longer than any image takes: a volume that cannot be mounted, say.
 constexpr Duration kHostPendingMax = 15min;
-// A pod that is still there so long after its node should have ended it: the node does not answer.
-constexpr Duration kNodeLostAfter = 30s;
+// A pod that is still there so long after its node should have ended it: the node does not answer, or somebody else
+// than the node keeps it.
+constexpr Duration kGoneAfter = 30s;
 
 // In whole seconds, as the API's own times.
 std::string stamp(WallTime time) {
@@ -136,6 +137,7 @@ class Decider {
     }
     drop_surplus();
     replace_ended();
+    replace_outdated();
     rescue_stranded();
     heed_notices();
     make_missing();
@@ -260,6 +262,18 @@ class Decider {
     }
   }
 
+  // It does not start, and another one would be made today: what it waits for may have been mended.
+  bool is_outdated(const Pod& pod) const {
+    return pod.phase == PodPhase::kPending && !pod.waiting.reason.empty() && !pod.deleting && pod.template_hash != 0 &&
+           pod.template_hash != job_.template_hash;
+  }
+
+  void replace_outdated() {
+    for (const Pod* pod : ours_) {
+      if (is_wanted(pod->index) && is_outdated(*pod)) remove(*pod, "it does not start, and its template has changed");
+    }
+  }
+
   bool must_leave(const Pod& pod) const {
     return pod.notice.kind == Notice::kGoing && !pod.ended() && !pod.deleting && is_wanted(pod.index);
   }
@@ -291,7 +305,7 @@ class Decider {
     bool intact = true, begun = false;
     for (const Pod* pod : ours_) {
       intact = intact && !pod->ended() && !pod->deleting && !must_leave(*pod) && pod->group_size == job_.replicas &&
-               pod->group == status().groups - 1;
+               pod->group == status().groups - 1 && !is_outdated(*pod);
       begun = begun || pod->phase != PodPhase::kPending;
     }
     const bool complete = static_cast<int>(ours_.size()) == job_.replicas;
@@ -305,9 +319,10 @@ class Decider {
   }
 
   void make_missing_of_group() {
+    std::set<int> there;
+    for (const Pod* pod : ours_) there.insert(pod->index);
     for (int index = 0; index < job_.replicas; ++index) {
-      const auto has_index = [&](const Pod* pod) { return pod->index == index; };
-      if (std::any_of(ours_.begin(), ours_.end(), has_index)) continue;
+      if (there.contains(index)) continue;
       out_.make.push_back({index, status().failures, index == 0, status().groups - 1});
     }
   }
@@ -357,16 +372,21 @@ class Decider {
     }
   }
 
+  static std::set<std::string_view> names_of(const std::vector<const Pod*>& pods) {
+    std::set<std::string_view> out;
+    for (const Pod* pod : pods) out.insert(pod->name);
+    return out;
+  }
+
   void make_missing() {
     bool group = has_host();
     for (const Pod* pod : ours_) group = group || may_be_in_a_group(*pod);
+    const std::set<std::string_view> ours = names_of(ours_), theirs = names_of(strangers_);
     for (int index = job_.first_index; index < job_.first_index + job_.replicas; ++index) {
       const std::string name = worker_name(job_, index);
-      const auto has_name = [&](const Pod* pod) { return pod->name == name; };
-      const bool ours = std::any_of(ours_.begin(), ours_.end(), has_name);
-      const bool taken = std::any_of(strangers_.begin(), strangers_.end(), has_name);
+      const bool taken = theirs.contains(name);
       if (taken) name_taken_ = name;
-      if (ours || taken) continue;
+      if (ours.contains(name) || taken) continue;
       out_.make.push_back({index, status().failures, !std::exchange(group, true)});
     }
   }
@@ -381,7 +401,7 @@ class Decider {
       if (pod->ready) ++ready;
     }
     status().block = blocked();
-    watch_for_lost_nodes();
+    watch_for_pods_that_stay();
     if (live >= job_.min_replicas) {
       set_phase(Phase::kRunning, "Running", fmt::format("{} of {} workers run", live, job_.replicas));
     } else if (status().failures > 0 && failed_pods) {
@@ -395,13 +415,16 @@ class Decider {
 
   bool is_lost(const Pod& pod) const {
     if (!pod.deleting || pod.ended()) return false;
-    return pod.phase == PodPhase::kUnknown || (pod.delete_by && now_ >= plus(*pod.delete_by, kNodeLostAfter));
+    return pod.phase == PodPhase::kUnknown || is_overdue(pod);
   }
+  // Nothing of it runs any more, and somebody keeps its object, and with it its name.
+  bool is_held(const Pod& pod) const { return pod.deleting && pod.ended() && !pod.held_by.empty() && is_overdue(pod); }
+  bool is_overdue(const Pod& pod) const { return pod.delete_by && now_ >= plus(*pod.delete_by, kGoneAfter); }
 
-  void watch_for_lost_nodes() {
+  void watch_for_pods_that_stay() {
     for (const Pod* pod : ours_) {
-      if (pod->deleting && !pod->ended() && pod->delete_by && !is_lost(*pod))
-        come_back_at(plus(*pod->delete_by, kNodeLostAfter));
+      if (pod->deleting && pod->delete_by && !is_overdue(*pod) && (!pod->ended() || !pod->held_by.empty()))
+        come_back_at(plus(*pod->delete_by, kGoneAfter));
     }
   }
 
@@ -430,6 +453,13 @@ class Decider {
                 fmt::format("the node of pod {} does not answer: its worker may still run, so that it is not "
                             "replaced before the node returns or the pod is deleted by force",
                             pod->name)};
+      }
+    }
+    for (const Pod* pod : ours_) {
+      if (is_held(*pod)) {
+        return {"HeldByFinalizer", fmt::format("pod {} has ended and is deleted, but its finalizer {} keeps it: it is "
+                                               "not replaced before that is gone",
+                                               pod->name, pod->held_by)};
       }
     }
     if (const Pod* pod = outside_of_range()) {

@@ -128,6 +128,71 @@ TEST(ElasticJobDecide, APodThatItsNodeDoesNotEndIsOnALostNode) {
   EXPECT_EQ(decide(job, pods, {}, after(60s)).status.block.reason, "NodeLost");
 }
 
+TEST(ElasticJobDecide, APodThatDoesNotStartIsMadeAnewWhenItsTemplateIsMended) {
+  Job job = job_of(1, 3, 3);
+  job.template_hash = 2;
+  std::vector<Pod> pods;
+  for (int index = 0; index < 3; ++index) pods.push_back(pod_of(job, index, PodPhase::kPending));
+  pods[0].phase = PodPhase::kRunning;
+  for (Pod& pod : pods) pod.template_hash = 1;
+  pods[2].waiting = {"ImagePullFailed", "no such image"};
+  EXPECT_EQ(removed(decide(job, pods, {}, kStart)), Names{worker_name(job, 2)}) << "those that may start stay";
+  pods[2].template_hash = 2;
+  EXPECT_TRUE(decide(job, pods, {}, kStart).remove.empty()) << "of the same template it waits";
+}
+
+TEST(ElasticJobDecide, APodThatAFinalizerKeepsIsNamed) {
+  const Job job = job_of(1, 2, 2);
+  std::vector<Pod> pods{pod_of(job, 0, PodPhase::kRunning), pod_of(job, 1, PodPhase::kFailed)};
+  pods[1].deleting = true;
+  pods[1].delete_by = kStart;
+  pods[1].held_by = "example.com/audit";
+  const Decision decision = decide(job, pods, {}, after(10s));
+  EXPECT_EQ(decision.status.block, Block{});
+  EXPECT_EQ(decision.again, after(30s));
+  const Block block = decide(job, pods, {}, after(30s)).status.block;
+  EXPECT_EQ(block.reason, "HeldByFinalizer");
+  EXPECT_NE(block.message.find("example.com/audit"), std::string::npos);
+}
+
+TEST(ElasticJobDecide, TimesOfPodsAreByOurClock) {
+  const Job job = job_of(1, 1, 1);
+  Pod before = pod_of(job, 0, PodPhase::kRunning);
+  // Of a node whose clock is an hour ahead, and of one that is an hour behind.
+  for (const auto skew : {std::chrono::hours(1), std::chrono::hours(-1)}) {
+    Pod pod = failed_pod(job, 0, 1);
+    pod.started = kStart - std::chrono::minutes(10) + skew;
+    pod.finished = kStart + skew;
+    settle_times(pod, &before, after(1s));
+    EXPECT_EQ(pod.started, before.started);
+    EXPECT_EQ(pod.finished, after(1s));
+    const Decision decision = decide(job, {pod}, {}, after(2s));
+    EXPECT_TRUE(decision.remove.empty());
+    EXPECT_EQ(decision.again, after(11s));
+    // Later news of it change nothing.
+    Pod again = failed_pod(job, 0, 1);
+    again.finished = kStart + skew;
+    settle_times(again, &pod, after(60s));
+    EXPECT_EQ(again.finished, after(1s));
+  }
+  // One that nobody saw end: what its node says, but not in the future.
+  Pod pod = failed_pod(job, 0, 1);
+  settle_times(pod, nullptr, after(1h));
+  EXPECT_EQ(pod.finished, kStart);
+  pod.finished = after(2h);
+  settle_times(pod, nullptr, after(1h));
+  EXPECT_EQ(pod.finished, after(1h));
+  // Another one of its name, and a container that was started again.
+  Pod next = pod_of(job, 0, PodPhase::kRunning);
+  next.uid = "another";
+  settle_times(next, &before, after(1h));
+  EXPECT_EQ(next.started, kStart - std::chrono::minutes(10));
+  next.uid = before.uid;
+  next.restarts = 1;
+  settle_times(next, &before, after(1h));
+  EXPECT_EQ(next.started, after(1h));
+}
+
 TEST(ElasticJobDecide, APodThatIsDeletedIsNeitherFailureNorSuccess) {
   Job job = job_of(1, 2, 2);
   job.ends_by_exit_code = true;

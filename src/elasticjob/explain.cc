@@ -35,9 +35,10 @@ std::string fix_of(const std::string& reason, const Job& job) {
   if (reason == "SchedulingGated")
     return "whoever gates the pods admits them (Kueue: kubectl get workloads), or the gates leave the template";
   if (reason == "PodRefused")
-    return fmt::format("the pods are as the namespace admits them (Pod Security, LimitRange, webhooks): "
-                       "kubectl describe namespace {}, kubectl describe limitrange -n {}",
-                       home, home);
+    return fmt::format(
+        "the pods are as the namespace admits them (Pod Security, LimitRange, webhooks): "
+        "kubectl describe namespace {}, kubectl describe limitrange -n {}",
+        home, home);
   if (reason == "QuotaExceeded") return fmt::format("room in the quota: kubectl describe quota -n {}", home);
   if (reason == "ContainerCannotStart")
     return "what the container names is there: its secrets, config maps, volumes, its command";
@@ -49,6 +50,8 @@ std::string fix_of(const std::string& reason, const Job& job) {
   if (reason == "ReplicasOutOfRange") return "maxReplicas or minReplicas is changed, or replicas";
   if (reason == "ServiceRefused") return fmt::format("a service may be made: kubectl describe quota -n {}", home);
   if (reason == "NameTaken") return "that pod goes, or the job gets another name";
+  if (reason == "HeldByFinalizer")
+    return "whoever has set the finalizer takes it away: is that controller running? (kubectl describe pod POD)";
   if (reason == "NodeLost") return "the node returns, or: kubectl delete pod POD --force, if the machine is surely off";
   return "";
 }
@@ -97,9 +100,10 @@ api::Why explain(const Job& job, const std::vector<Pod>& pods, const std::vector
   why.state = job.status.message;
   std::set<std::string> known;
   if (job.ignored) {
-    why.against.push_back({"it is none of those that the operator runs: it has no elasticPolicy, or its "
-                           "runPolicy.managedBy names somebody else",
-                           std::nullopt});
+    why.against.push_back(
+        {"it is none of those that the operator runs: it has no elasticPolicy, or its "
+         "runPolicy.managedBy names somebody else",
+         std::nullopt});
   } else if (job.status.observed_generation < job.generation && !is_final(job.status.phase)) {
     why.against.push_back({"no operator has seen it as it is now", std::nullopt});
     why.changes.push_back(

@@ -2,9 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 
+#include "core/sha256.h"
+
 namespace rubato::elasticjob {
+
+namespace {
+
+constexpr size_t kBaseBytesMax = 51;  // with "-worker-9999" it is still the name of a host (63)
+constexpr size_t kHashDigits = 8;
+constexpr size_t kLabelBytesMax = 63;
+
+}  // namespace
 
 const kubernetes::Resource& resource_of(Kind kind) {
   static const kubernetes::Resource ours{"rubato.dev", "v1", "elasticjobs", "ElasticJob"};
@@ -120,7 +131,36 @@ bool is_excused(const Pod& pod) {
   return pod.exit_code == 128 + SIGTERM;
 }
 
-std::string worker_name(const Job& job, int index) { return fmt::format("{}-worker-{}", job.name.name, index); }
-std::string service_name(const Job& job) { return job.name.name + "-workers"; }
+void settle_times(Pod& pod, const Pod* before, WallTime now) {
+  if (before != nullptr && before->uid != pod.uid) before = nullptr;
+  const auto settle = [&](std::optional<WallTime>& at, const std::optional<WallTime>& known, bool is_same) {
+    if (!at) return;
+    if (before == nullptr) {
+      at = std::min(*at, now);
+    } else {
+      at = is_same && known ? *known : now;
+    }
+  };
+  settle(pod.started, before != nullptr ? before->started : std::nullopt,
+         before != nullptr && before->restarts == pod.restarts);
+  settle(pod.finished, before != nullptr ? before->finished : std::nullopt, true);
+}
+
+std::string base_name(const std::string& job) {
+  const bool has_digit_first = !job.empty() && job.front() >= '0' && job.front() <= '9';
+  if (job.size() <= kBaseBytesMax && job.find('.') == std::string::npos && !has_digit_first) return job;
+  std::string out = (has_digit_first ? "j-" : "") + job;
+  std::ranges::replace(out, '.', '-');
+  if (out.size() > kBaseBytesMax - kHashDigits - 1) out.resize(kBaseBytesMax - kHashDigits - 1);
+  while (out.ends_with('-')) out.pop_back();
+  return fmt::format("{}-{}", out, sha256_hex(job).substr(0, kHashDigits));
+}
+
+std::string label_value(const std::string& job) { return job.size() <= kLabelBytesMax ? job : base_name(job); }
+
+std::string worker_name(const Job& job, int index) {
+  return fmt::format("{}-worker-{}", base_name(job.name.name), index);
+}
+std::string service_name(const Job& job) { return base_name(job.name.name) + "-workers"; }
 
 }  // namespace rubato::elasticjob

@@ -119,6 +119,7 @@ struct Job {
   std::string etcd;                // external rendezvous; empty: embedded in the group itself
   std::string container;           // the one that trains; empty: the first
   std::string pod_template;        // JSON text: kept for each job, read when a pod is made
+  uint64_t template_hash = 0;      // of what its pods are made from
   std::string invalid;             // why it cannot be run; empty: it can
   bool ignored = false;            // none of ours: nothing is done or written
   std::string priority_class;      // of its pods; empty: the template's
@@ -161,21 +162,30 @@ struct Pod {
   std::optional<WallTime> finished;  // of one that has ended: never absent, if not exact where nobody ran
   std::string node;
   std::string address;
+  std::string held_by;               // a finalizer that keeps it; only of one that is deleting
   std::string tolerated;             // see tolerated_notices()
   NodeNotice notice;                 // of its node; filled in when it is decided
   bool lingers = false;              // the trainer has ended, other containers still run
   int group_min = 0, group_max = 0;  // the range that its launcher was started with; 0: not told
+  uint64_t template_hash = 0;        // the job's when it was made; 0: not told
   Block waiting;                     // why it does not start, if that is told
   uint64_t seen_version = 0;         // resourceVersion as a number: only to drop older news of the same pod
 
   bool ended() const { return phase == PodPhase::kSucceeded || phase == PodPhase::kFailed; }
 };
 
+// Nodes have clocks of their own: an end that was seen as it came is by ours, and none is in the future. `before`: the
+// same pod as it was last known; null: it was not.
+void settle_times(Pod& pod, const Pod* before, WallTime now);
+
 // A deletion, an exit by SIGTERM (143), an eviction, a lost node or a preemption is nobody's failure.
 bool is_excused(const Pod& pod);
 
-// A name of a job's objects.
-std::string worker_name(const Job& job, int index);  // JOB-worker-N
-std::string service_name(const Job& job);            // JOB-workers: headless, all pods of the job
+// What the objects of a job are named after: the job itself. A name that is too long for them, has dots or begins with
+// a digit, which a service may not, is changed and gets eight digits of its hash.
+std::string base_name(const std::string& job);
+std::string label_value(const std::string& job);     // at most 63 characters; mostly the name itself
+std::string worker_name(const Job& job, int index);  // BASE-worker-N
+std::string service_name(const Job& job);            // BASE-workers: headless, all pods of the job
 
 }  // namespace rubato::elasticjob

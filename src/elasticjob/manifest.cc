@@ -6,6 +6,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "core/hash.h"
 #include "core/timestamp.h"
 #include "elasticjob/adopt.h"
 #include "elasticjob/launch_command.h"
@@ -25,7 +26,6 @@ using nlohmann::json;
 namespace {
 
 constexpr int kReplicasMax = 10'000;
-constexpr size_t kNameBytesMax = 51;  // with "-worker-9999" it is still a host name (63)
 constexpr size_t kMessageBytesMax = 1024;
 
 uint64_t number_of(const std::string& text) {
@@ -141,12 +141,14 @@ PodPhase read_pod_phase(const std::string& text) {
 
 // Reasons of a waiting container that no time heals by itself.
 std::string blocking_reason(const std::string& reason) {
-  for (const std::string_view pull : {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
-                                      "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed"}) {
+  for (const std::string_view pull :
+       {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
+        "RegistryUnavailable", "SignatureValidationFailed", "ImageVolumeMountFailed"}) {
     if (reason == pull) return "ImagePullFailed";
   }
   for (const std::string_view config :
-       {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"}) {
+       {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff",
+        "PreCreateHookError", "PreStartHookError", "PostStartHookError"}) {
     if (reason == config) return "ContainerCannotStart";
   }
   return "";
@@ -258,6 +260,14 @@ void read_pod_conditions(Pod& pod, const json& status) {
   }
 }
 
+uint64_t hash_of_template(const Job& job) {
+  RunningHash out;
+  for (const std::string* text : {&job.pod_template, &job.container, &job.etcd, &job.priority_class,
+                                  &job.checkpoint_claim, &job.checkpoint_path, &job.checkpoint_sub_path})
+    out.add(*text);
+  return out.value();
+}
+
 void read_kind(Job& job, const json& document) {
   const json& status = object_in(document, "status");
   switch (job.kind) {
@@ -289,14 +299,6 @@ void read_metadata(Job& job, const json& document) {
   job.status_text = object_in(document, "status").dump();
   job.deleting = !text_in(metadata, "deletionTimestamp").empty();
   if (job.kind != Kind::kElasticJob) read_status_writers(job, document);
-  if (job.name.name.size() > kNameBytesMax) {
-    job.invalid = fmt::format("the name has {} characters; pods are named after it: use at most {}",
-                              job.name.name.size(), kNameBytesMax);
-  }
-  if (job.name.name.find('.') != std::string::npos)
-    job.invalid = "the name has a dot; its service cannot: use letters, digits and '-'";
-  if (!job.name.name.empty() && job.name.name.front() >= '0' && job.name.name.front() <= '9')
-    job.invalid = "the name begins with a digit; its service cannot: begin with a letter";
 }
 
 void settle_replicas(Job& job, std::optional<int64_t> replicas, std::optional<int64_t> least,
@@ -353,6 +355,7 @@ Job read_job(Kind kind, const json& document) {
     // Their schemas let through what no pod can be made of.
     job.invalid = fmt::format("the manifest is malformed: {}", error.what());
   }
+  job.template_hash = hash_of_template(job);
   return job;
 }
 
@@ -363,7 +366,8 @@ Pod read_pod(const json& document) {
   const json& annotations = object_in(metadata, "annotations");
   pod.name = text_in(metadata, "name");
   pod.uid = text_in(metadata, "uid");
-  pod.job = {text_in(metadata, "namespace"), text_in(labels, kLabelJob)};
+  const std::string whole_name = text_in(annotations, kAnnotationJob);
+  pod.job = {text_in(metadata, "namespace"), whole_name.empty() ? text_in(labels, kLabelJob) : whole_name};
   for (const json& owner : list_in(metadata, "ownerReferences")) {
     if (bool_in(owner, "controller")) pod.owner_uid = text_in(owner, "uid");
   }
@@ -373,9 +377,13 @@ Pod read_pod(const json& document) {
   pod.group = static_cast<int>(number_of(text_in(annotations, kAnnotationGroup)));
   pod.group_size = static_cast<int>(number_of(text_in(annotations, kAnnotationSize)));
   pod.is_host = text_in(annotations, kAnnotationHost) == "true";
+  const std::string made_from = text_in(annotations, kAnnotationTemplate);
+  std::from_chars(made_from.data(), made_from.data() + made_from.size(), pod.template_hash, 16);
   pod.deleting = !text_in(metadata, "deletionTimestamp").empty();
   pod.created = parse_time(text_in(metadata, "creationTimestamp"));
   pod.delete_by = parse_time(text_in(metadata, "deletionTimestamp"));
+  const json& finalizers = list_in(metadata, "finalizers");
+  if (pod.deleting && !finalizers.empty() && finalizers[0].is_string()) pod.held_by = finalizers[0].get<std::string>();
   const std::string range = text_in(annotations, kAnnotationRange);
   if (const size_t colon = range.find(':'); colon != std::string::npos) {
     pod.group_min = static_cast<int>(number_of(range.substr(0, colon)));
@@ -424,7 +432,7 @@ std::vector<Condition> read_conditions(const json& status) {
 }
 
 std::string selector_of(const Job& job) {
-  return fmt::format("{}={},{}={}", kLabelJob, job.name.name, kLabelKind, to_string(job.kind));
+  return fmt::format("{}={},{}={}", kLabelJob, label_value(job.name.name), kLabelKind, to_string(job.kind));
 }
 
 json own_status(const Job& job, const Status& status) {

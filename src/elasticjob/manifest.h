@@ -12,12 +12,14 @@ namespace rubato::elasticjob {
 inline constexpr const char* kLabelKind = "rubato.dev/job-kind";
 inline constexpr const char* kLabelJob = "rubato.dev/job";
 inline constexpr const char* kLabelIndex = "rubato.dev/worker-index";
+inline constexpr const char* kAnnotationJob = "rubato.dev/job-name";  // where it is longer than a label may be
 inline constexpr const char* kAnnotationAttempt = "rubato.dev/attempt";
 inline constexpr const char* kAnnotationHost = "rubato.dev/rendezvous-host";
 inline constexpr const char* kAnnotationGroup = "rubato.dev/group";
 inline constexpr const char* kAnnotationSize = "rubato.dev/group-size";
 inline constexpr const char* kAnnotationContainer = "rubato.dev/container";  // the one that trains
 inline constexpr const char* kAnnotationRange = "rubato.dev/nnodes";         // MIN:MAX that its launcher was given
+inline constexpr const char* kAnnotationTemplate = "rubato.dev/template-hash";
 inline constexpr const char* kAnnotationReplicas =
     "rubato.dev/replicas";  // of an AdaptDLJob, which has no field for it
 inline constexpr const char* kAnnotationLauncher = "rubato.dev/launcher";  // of an adopted job: "rubato"

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/timestamp.h"
 #include "core/yaml.h"
@@ -284,16 +285,39 @@ TEST(AdoptTorchElasticJob, TheSwappedLauncherTakesThePlaceOfTheImagesOwn) {
       (std::vector<std::string>{"--nproc_per_node=1", "/workspace/examples/imagenet/main.py", "--arch=resnet18"}));
 }
 
-TEST(ElasticJobManifest, NamesThatNoServiceCanHaveAreRefused) {
+TEST(ElasticJobManifest, EachNameThatAJobMayHaveGivesNamesOfItsObjects) {
   json document = document_of(kJob);
-  document["metadata"]["name"] = "3d-mnist";
-  EXPECT_NE(read_job(Kind::kElasticJob, document).invalid.find("begins with a digit"), std::string::npos);
-  document["metadata"]["name"] = std::string(52, 'a');
-  EXPECT_NE(read_job(Kind::kElasticJob, document).invalid, "");
-  document["metadata"]["name"] = std::string(51, 'a');
-  const Job job = read_job(Kind::kElasticJob, document);
-  EXPECT_EQ(job.invalid, "");
-  EXPECT_EQ(worker_name(job, 9999).size(), 63u);
+  const auto job_named = [&](const std::string& name) {
+    document["metadata"]["name"] = name;
+    return read_job(Kind::kElasticJob, document);
+  };
+  EXPECT_EQ(worker_name(job_named(std::string(51, 'a')), 9999), std::string(51, 'a') + "-worker-9999");
+  std::set<std::string> bases;
+  const std::vector<std::string> names{std::string(52, 'a'),
+                                       std::string(53, 'a'),
+                                       std::string(63, 'a'),
+                                       std::string(253, 'a'),
+                                       "llama-3.1",
+                                       "llama-3-1",
+                                       "7b",
+                                       "j-7b",
+                                       std::string(41, 'b') + "-.-" + "c"};
+  for (const std::string& name : names) {
+    const Job job = job_named(name);
+    EXPECT_EQ(job.invalid, "") << name;
+    const std::string base = base_name(name);
+    bases.insert(base);
+    EXPECT_LE(base.size(), 51u);
+    EXPECT_EQ(base.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-"), std::string::npos) << base;
+    EXPECT_TRUE(base.front() >= 'a' && base.front() <= 'z') << base;
+    json pod = make_pod(job, {0, 0, true}, from_image());
+    EXPECT_EQ(pod["metadata"]["name"], base + "-worker-0");
+    EXPECT_LE(pod["metadata"]["labels"][kLabelJob].get<std::string>().size(), 63u);
+    EXPECT_EQ(read_pod(pod).job, job.name) << "its pods lead to it";
+    EXPECT_EQ(read_pod(pod).template_hash, job.template_hash);
+    EXPECT_EQ(make_services(job)[0]["metadata"]["name"], base + "-workers");
+  }
+  EXPECT_EQ(bases.size(), names.size());
 }
 
 TEST(ElasticJobManifest, TheCopierIsAdmittedWhereTheTrainerIs) {
@@ -506,61 +530,6 @@ TEST(AdoptAdaptdlJob, GetsTheVariablesOfItsController) {
   EXPECT_EQ(read_job(Kind::kAdaptdlJob, document).status.groups, 1);
 }
 
-TEST(PodManifest, ReadsWhyAPodDoesNotStart) {
-  const Pod pod = read_pod(document_of(R"(
-metadata: {name: a-worker-0, labels: {rubato.dev/worker-index: "0"}}
-status:
-  phase: Pending
-  containerStatuses: [{name: t, state: {waiting: {reason: ImagePullBackOff, message: "Back-off pulling x"}}}]
-)"));
-  EXPECT_EQ(pod.waiting.reason, "ImagePullFailed");
-  EXPECT_NE(pod.waiting.message.find("Back-off pulling x"), std::string::npos);
-  const Pod unscheduled = read_pod(document_of(R"(
-metadata: {name: a-worker-0}
-status:
-  phase: Pending
-  conditions: [{type: PodScheduled, status: "False", reason: Unschedulable, message: 0/3 nodes are available}]
-)"));
-  EXPECT_EQ(unscheduled.waiting.reason, "Unschedulable");
-  // As Kueue admits pods one group after the other.
-  const Pod gated = read_pod(document_of(R"(
-metadata: {name: a-worker-0}
-status:
-  phase: Pending
-  conditions: [{type: PodScheduled, status: "False", reason: SchedulingGated, message: Scheduling is blocked}]
-)"));
-  EXPECT_EQ(gated.waiting.reason, "SchedulingGated");
-}
-
-// A program that is not in the image; and what a container leaves in its termination log.
-TEST(PodManifest, WhatIsToldOfAnEndIsInTheFailure) {
-  Job job = read_job(Kind::kElasticJob, document_of(kJob));
-  job.backoff_limit = 0;
-  Pod pod = read_pod(document_of(R"(
-metadata: {name: mnist-worker-0, labels: {rubato.dev/worker-index: "0"}}
-status:
-  phase: Failed
-  containerStatuses:
-  - name: trainer
-    state: {terminated: {exitCode: 128, reason: StartError, message: 'exec: "pyhton": executable file not found'}}
-)"));
-  pod.owner_uid = job.uid;
-  const Status status = decide(job, {pod}, {}, *parse_time("2026-11-16T12:00:00Z")).status;
-  EXPECT_EQ(status.phase, Phase::kFailed);
-  EXPECT_NE(status.message.find("StartError (exit code 128): exec: \"pyhton\""), std::string::npos) << status.message;
-}
-
-TEST(PodManifest, ALongMessageIsNotCutWithinACharacter) {
-  std::string message = "x";
-  for (int i = 0; i < 1000; ++i) message += "é";
-  json document = document_of("{metadata: {name: a-worker-0}, status: {phase: Pending}}");
-  document["status"]["conditions"] =
-      json::array({{{"type", "PodScheduled"}, {"status", "False"}, {"reason", "Unschedulable"}, {"message", message}}});
-  const std::string told = read_pod(document).waiting.message;
-  EXPECT_LT(told.size(), 1100u);
-  EXPECT_NO_THROW(json(told).dump());
-}
-
 TEST(Scale, EachKindHasItsOwnFieldForIt) {
   json ours = document_of(kJob), torch = document_of(kTorchElasticJob), pytorch = document_of(kPytorchJob),
        adaptdl = document_of(kAdaptdlJob);
@@ -599,6 +568,15 @@ TEST(SubmitManifest, ModesOfFilesAreOctalAsToKubectl) {
 }
 
 // kubectl get -o yaml, and what tools put behind the separator.
+TEST(SubmitManifest, NamesFieldsThatTheServerWouldDrop) {
+  const json sent =
+      document_of("{metadata: {name: a}, spec: {minReplica: 1, suspend: null, list: [{a: 1, b: 2}, {c: 3}]}}");
+  json kept = document_of("{metadata: {uid: u}, spec: {backoffLimit: 3, list: [{a: 1}, {c: 3}]}}");
+  EXPECT_EQ(dropped_fields(sent, kept), (std::vector<std::string>{"spec.list[0].b", "spec.minReplica"}));
+  kept.merge_patch(sent);
+  EXPECT_EQ(dropped_fields(sent, kept), std::vector<std::string>{});
+}
+
 TEST(SubmitManifest, ReadsListsAndSeparatorsWithComments) {
   const std::string text =
       "--- # first\nkind: A\napiVersion: v1\nmetadata: {name: a}\n--- # list\napiVersion: v1\n"
@@ -613,120 +591,6 @@ TEST(SubmitManifest, ReadsListsAndSeparatorsWithComments) {
   ASSERT_EQ(documents.size(), 2u);
   EXPECT_EQ(documents[1]["metadata"]["name"], "b");
   EXPECT_THROW(read_documents("{kind: List, apiVersion: v1}", "job.yaml"), Error);
-}
-
-TEST(PodManifest, APodThatNoContainerRanInHasATimeOfItsEnd) {
-  const auto end_of = [](const char* status) {
-    json document = document_of(status);
-    document["metadata"] = {{"name", "a-worker-0"}, {"creationTimestamp", "2026-11-16T12:00:00Z"}};
-    return read_pod(document);
-  };
-  const WallTime made = *parse_time("2026-11-16T12:00:00Z");
-  EXPECT_EQ(end_of("status: {phase: Failed}").finished, made);
-  EXPECT_EQ(end_of("status: {phase: Failed, reason: OutOfcpu, startTime: '2026-11-16T12:00:01Z'}").finished,
-            made + std::chrono::seconds(1));
-  const Pod taken = end_of(
-      "status: {phase: Failed, conditions: [{type: DisruptionTarget, status: 'True', reason: DeletionByPodGC, "
-      "lastTransitionTime: '2026-11-16T12:00:05Z'}]}");
-  EXPECT_EQ(taken.finished, made + std::chrono::seconds(5));
-  EXPECT_TRUE(taken.disrupted);
-  const Pod init = end_of(R"(
-status:
-  phase: Failed
-  initContainerStatuses:
-  - name: fetch
-    state: {terminated: {exitCode: 3, reason: Error, finishedAt: "2026-11-16T12:00:09Z"}}
-  containerStatuses: [{name: t, state: {waiting: {reason: PodInitializing}}}]
-)");
-  EXPECT_EQ(init.finished, made + std::chrono::seconds(9));
-  EXPECT_EQ(init.exit_code, 3);
-  EXPECT_FALSE(is_excused(init));
-  // So that it is replaced.
-  Job job = read_job(Kind::kElasticJob, document_of(kJob));
-  Pod failed = init;
-  failed.owner_uid = job.uid;
-  failed.index = 0;
-  const Decision decision = decide(job, {failed}, {}, made + std::chrono::seconds(60));
-  ASSERT_EQ(decision.remove.size(), 1u);
-}
-
-TEST(PodManifest, ASidecarThatCrashesDoesNotEndAWorkerThatRuns) {
-  const Pod pod = read_pod(document_of(R"(
-metadata: {name: a-worker-0}
-spec: {restartPolicy: Never}
-status:
-  phase: Running
-  initContainerStatuses:
-  - name: mesh
-    state: {terminated: {exitCode: 1, reason: Error, finishedAt: "2026-11-16T12:00:09Z"}}
-  containerStatuses: [{name: t, state: {running: {startedAt: "2026-11-16T12:00:01Z"}}}]
-)"));
-  EXPECT_EQ(pod.phase, PodPhase::kRunning);
-  EXPECT_FALSE(pod.exit_code);
-  EXPECT_FALSE(pod.finished);
-  EXPECT_EQ(pod.reason, "");
-}
-
-TEST(PodManifest, TheContainerThatTrainsIsWhatCounts) {
-  json document = document_of(R"(
-metadata: {name: a-worker-0, annotations: {rubato.dev/container: trainer}}
-spec: {restartPolicy: Never}
-status:
-  phase: Running
-  containerStatuses:
-  - {name: sidecar, state: {running: {startedAt: "2026-11-16T11:00:00Z"}}}
-  - name: trainer
-    state: {terminated: {exitCode: 0, reason: Completed, finishedAt: "2026-11-16T12:01:00Z"}}
-)");
-  Pod pod = read_pod(document);
-  EXPECT_EQ(pod.phase, PodPhase::kSucceeded);
-  EXPECT_TRUE(pod.lingers);
-  document["status"]["containerStatuses"][1]["state"]["terminated"]["exitCode"] = 4;
-  pod = read_pod(document);
-  EXPECT_EQ(pod.phase, PodPhase::kFailed);
-  EXPECT_EQ(pod.exit_code, 4);
-  // The kubelet starts that one again.
-  document["spec"]["restartPolicy"] = "OnFailure";
-  EXPECT_EQ(read_pod(document).phase, PodPhase::kRunning);
-  // A sidecar that fails is not the training's failure, an eviction is no success.
-  document["spec"]["restartPolicy"] = "Never";
-  document["status"]["phase"] = "Failed";
-  document["status"]["containerStatuses"][1]["state"]["terminated"]["exitCode"] = 0;
-  document["status"]["containerStatuses"][0]["state"] = {{"terminated", {{"exitCode", 137}}}};
-  EXPECT_EQ(read_pod(document).phase, PodPhase::kSucceeded);
-  document["status"]["reason"] = "Evicted";
-  EXPECT_EQ(read_pod(document).phase, PodPhase::kFailed);
-}
-
-TEST(PodManifest, AWorkerThatHasJoinedIsToldFromAPodThatIsReady) {
-  json document = document_of(R"(
-metadata: {name: a-worker-0, annotations: {rubato.dev/container: trainer}}
-status:
-  phase: Running
-  conditions: [{type: Ready, status: "False", reason: ContainersNotReady}]
-  containerStatuses:
-  - {name: sidecar, ready: false, state: {running: {startedAt: "2026-11-16T11:00:00Z"}}}
-  - {name: trainer, ready: true, restartCount: 2, state: {running: {startedAt: "2026-11-16T11:00:00Z"}}}
-)");
-  EXPECT_TRUE(read_pod(document).joined && !read_pod(document).ready);
-  EXPECT_EQ(read_pod(document).restarts, 2);
-  document["status"]["containerStatuses"][1]["ready"] = false;
-  EXPECT_FALSE(read_pod(document).joined);
-}
-
-TEST(PodManifest, ReadsHowAPodEnded) {
-  const Pod pod = read_pod(document_of(R"(
-metadata: {name: a-worker-0}
-status:
-  phase: Failed
-  containerStatuses:
-  - name: t
-    state:
-      terminated: {exitCode: 143, reason: Error, startedAt: "2026-11-16T12:00:00Z", finishedAt: "2026-11-16T12:01:00Z"}
-)"));
-  EXPECT_EQ(pod.exit_code, 143);
-  EXPECT_TRUE(is_excused(pod));
-  EXPECT_EQ(*pod.finished - *pod.started, std::chrono::seconds(60));
 }
 
 }  // namespace

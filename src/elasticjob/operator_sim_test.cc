@@ -86,6 +86,7 @@ ApiFaults api_chaos() {
   faults.refused = 0.1;
   faults.watch_cut = 0.02;
   faults.watch_gone = 0.01;
+  faults.watch_refused = 0.1;
   faults.slow = 0.05;
   return faults;
 }
@@ -224,6 +225,131 @@ TEST(OperatorSimulation, AnAdoptedKindThatIsNotServedIsWaitedFor) {
   EXPECT_TRUE(simulator.run_until([&] { return is_done(late); }, simulator.now() + 1h)) << world.story();
 }
 
+uint64_t calls_of(const OperatorWorld& world, std::initializer_list<const char*> which) {
+  uint64_t out = 0;
+  for (const char* one : which) {
+    const auto found = world.server.counts().find(one);
+    out += found == world.server.counts().end() ? 0 : found->second;
+  }
+  return out;
+}
+
+// But for watches, which end and begin, and the leader's lease.
+uint64_t calls_for_jobs(const OperatorWorld& world) {
+  uint64_t out = 0;
+  for (const auto& [call, times] : world.server.counts()) {
+    if (!call.starts_with("watch ") && call.find(" leases") == std::string::npos) out += times;
+  }
+  return out;
+}
+
+bool all_ready(const OperatorWorld& world, size_t pods) {
+  size_t ready = 0;
+  for (const auto& [key, object] : world.server.objects()) ready += key.collection == "pods" && read_pod(object).ready;
+  return ready == pods;
+}
+
+TEST(OperatorSimulation, ASteadyJobCostsNoCall) {
+  OperatorWorld world(1, 2);
+  world.add_job("ours", Kind::kElasticJob, 1, 3, 3, 1e9);
+  world.add_job("rigid", Kind::kAdaptdlJob, 3, 3, 0, 1e9);
+  sim::Simulator& simulator = world.simulation.simulator;
+  EXPECT_TRUE(simulator.run_until([&] { return all_ready(world, 6); }, Instant{} + 1h)) << world.story();
+  simulator.run_until([] { return false; }, simulator.now() + 5min);
+  const uint64_t before = calls_for_jobs(world);
+  simulator.run_until([] { return false; }, simulator.now() + 6h);
+  EXPECT_EQ(calls_for_jobs(world), before);
+}
+
+TEST(OperatorSimulation, ALostPodIsReplacedWhileTheOthersTrainOn) {
+  for (const char* how : {"deleted", "evicted"}) {
+    OperatorWorld world(1, 1);
+    world.add_job("ours", Kind::kElasticJob, 1, 3, 3, 1e9);
+    sim::Simulator& simulator = world.simulation.simulator;
+    EXPECT_TRUE(simulator.run_until([&] { return all_ready(world, 3); }, Instant{} + 1h)) << world.story();
+    const ApiServer::Key lost{"pods", "ml", "ours-worker-0"}, stays{"pods", "ml", "ours-worker-1"};
+    const std::string uid = read_pod(*world.server.find(lost)).uid, other = read_pod(*world.server.find(stays)).uid;
+    if (std::string(how) == "deleted") {
+      world.server.request_end(lost);
+    } else {
+      world.evict(lost);
+    }
+    const auto is_back = [&] {
+      const json* pod = world.server.find(lost);
+      return pod != nullptr && read_pod(*pod).uid != uid && all_ready(world, 3);
+    };
+    EXPECT_TRUE(simulator.run_until(is_back, simulator.now() + 3min)) << how << "\n" << world.story();
+    EXPECT_EQ(read_pod(*world.server.find(stays)).uid, other) << how;
+    EXPECT_EQ(world.broken.value_or(""), "");
+  }
+}
+
+// As torchelastic's own.
+TEST(OperatorSimulation, AKindWhoseStatusIsAFieldAsAnyOtherIsRun) {
+  OperatorWorld world(1, 1);
+  world.kinds = {Kind::kElasticJob, Kind::kTorchElasticJob};
+  world.server.no_status = {"elasticjobs.elastic.pytorch.org"};
+  const ApiServer::Key key = world.add_job("imagenet", Kind::kTorchElasticJob, 1, 2, 3, 60);
+  const auto is_done = [&] {
+    for (const Condition& one : read_conditions(kubernetes::object_in(*world.server.find(key), "status"))) {
+      if (one.type == "Succeeded" && one.is_true) return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(world.simulation.simulator.run_until(is_done, Instant{} + 1h)) << world.story();
+  EXPECT_EQ(world.broken.value_or(""), "");
+}
+
+TEST(OperatorSimulation, JobsOfTwoKindsWithOneNameRunOneAfterTheOther) {
+  OperatorWorld world(1, 1);
+  const ApiServer::Key first = world.add_job("same", Kind::kElasticJob, 1, 2, 3, 1e9);
+  sim::Simulator& simulator = world.simulation.simulator;
+  EXPECT_TRUE(simulator.run_until([&] { return all_ready(world, 2); }, Instant{} + 1h)) << world.story();
+  const ApiServer::Key second = world.add_job("same", Kind::kAdaptdlJob, 2, 2, 0, 1e9);
+  simulator.run_until([] { return false; }, simulator.now() + 10min);
+  EXPECT_TRUE(all_ready(world, 2)) << world.story();
+  world.delete_job(first);
+  const auto runs = [&] { return world.phase(second) == Phase::kRunning && all_ready(world, 2); };
+  EXPECT_TRUE(simulator.run_until(runs, simulator.now() + 10min)) << world.story();
+}
+
+TEST(OperatorSimulation, AJobThatIsStoppedWhileItsPodsAreMadeGetsNoMore) {
+  OperatorWorld world(1, 1);
+  const ApiServer::Key key = world.add_job("wide", Kind::kElasticJob, 1, 300, 3, 1e9);
+  sim::Simulator& simulator = world.simulation.simulator;
+  const auto pods = [&] { return calls_of(world, {"create pods"}); };
+  EXPECT_TRUE(simulator.run_until([&] { return pods() >= 120; }, Instant{} + 10min));
+  json job = *world.server.find(key);
+  job["spec"]["suspend"] = true;
+  world.server.put(key, std::move(job));
+  const uint64_t before = pods();
+  simulator.run_until([&] { return world.phase(key) == Phase::kSuspended; }, simulator.now() + 10min);
+  EXPECT_LE(pods(), before + 20);
+}
+
+// Whose pods are refused is asked about again and again; the others have their turn.
+TEST(OperatorSimulation, AThousandJobsWithoutQuotaLeaveRoomForOthers) {
+  OperatorWorld world(1, 1);
+  world.server.refused = "a-";
+  sim::Simulator& simulator = world.simulation.simulator;
+  const ApiServer::Key last = world.add_job("z", Kind::kElasticJob, 1, 2, 3, 1e9);
+  const json job = *world.server.find(last);
+  for (int i = 0; i < 1'000; ++i) {
+    json document = {{"spec", job["spec"]}};
+    world.server.put({last.collection, "ml", fmt::format("a-{}", i)}, std::move(document));
+  }
+  EXPECT_TRUE(simulator.run_until([&] { return world.phase(last) == Phase::kRunning; }, Instant{} + 10min));
+  simulator.run_until([] { return false; }, Instant{} + 20min);
+  const uint64_t before = calls_of(world, {"create pods"});
+  const uint64_t told = calls_of(world, {"create events", "patch elasticjobs/status"});
+  simulator.run_until([] { return false; }, simulator.now() + 10min);
+  const uint64_t asked = calls_of(world, {"create pods"}) - before;
+  EXPECT_LE(asked, 10u * 600) << "a second, of 50 calls in all";
+  EXPECT_GE(asked, 2'000u) << "each of them has its turns";
+  EXPECT_EQ(calls_of(world, {"create events", "patch elasticjobs/status"}), told) << "nothing is told twice";
+  world.server.refused = std::nullopt;
+}
+
 TEST(OperatorSimulation, TheSameSeedGivesTheSameEvents) {
   EXPECT_EQ(play(7, cluster_chaos(), api_chaos()).marks, play(7, cluster_chaos(), api_chaos()).marks);
 }
@@ -238,7 +364,8 @@ TEST(OperatorSimulation, AServerInTroubleKeepsTheRules) {
   ClusterFaults faults = cluster_chaos();
   faults.operator_frozen = 0;
   play_seeds(faults, api_chaos(), 1000, 20,
-             {"api.lost", "api.answer-lost", "api.throttled", "api.broken", "api.refused", "watch.cut", "watch.gone"});
+             {"api.lost", "api.answer-lost", "api.throttled", "api.broken", "api.refused", "watch.cut", "watch.gone",
+              "watch.refused"});
 }
 
 }  // namespace

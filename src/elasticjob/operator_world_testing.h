@@ -45,7 +45,8 @@ inline std::unique_ptr<kubernetes::Access> api_access(World& world) {
 }
 
 // As `rubato operator --leader-elect`.
-inline Task<int> operator_main(sim::SimProgram& self, ApiServer& server, std::string name, Log log) {
+inline Task<int> operator_main(sim::SimProgram& self, ApiServer& server, std::string name, Log log,
+                               const std::vector<Kind>& kinds) {
   World& given = self.world();
   ApiNetwork network(server, given.clock.loop(), given.clock);
   World world{given.clock, network, given.processes, given.files, given.console, given.random, given.machine};
@@ -57,7 +58,7 @@ inline Task<int> operator_main(sim::SimProgram& self, ApiServer& server, std::st
   co_await std::move(acquiring);
   client.guard_writes([&leader] { return leader.holds(); });
   ControllerSettings settings;
-  settings.kinds = {Kind::kElasticJob, Kind::kAdaptdlJob};
+  settings.kinds = kinds;
   Controller controller(client, std::move(settings), log);
   Task<bool> running = as_true(controller.run());
   Task<bool> leading = as_true(leader.keep());
@@ -88,6 +89,7 @@ class OperatorWorld {
   sim::Simulation simulation;
   ApiServer server;
   ClusterFaults faults;
+  std::vector<Kind> kinds{Kind::kElasticJob, Kind::kAdaptdlJob};
 
   // `work_s`: seconds that a group must train.
   Key add_job(const std::string& name, Kind kind, int least, int most, int backoff_limit, double work_s) {
@@ -99,6 +101,10 @@ class OperatorWorld {
                   {"maxReplicas", most},
                   {"template", {{"spec", {{"containers", json::array({std::move(container)})}}}}}}}};
     if (kind == Kind::kElasticJob) job["spec"]["backoffLimit"] = backoff_limit;
+    if (kind == Kind::kTorchElasticJob) {
+      job["metadata"]["annotations"][kAnnotationLauncher] = "rubato";
+      job["spec"]["replicaSpecs"]["Worker"] = {{"replicas", most}, {"template", job["spec"]["template"]}};
+    }
     server.put(key, std::move(job));
     Truth& truth = truths_[uid_of(*server.find(key))];
     truth.key = key;
@@ -108,6 +114,12 @@ class OperatorWorld {
     truth.most = most;
     truth.backoff_limit = kind == Kind::kElasticJob ? backoff_limit : 0;
     return key;
+  }
+  // A pod that runs.
+  void evict(const Key& key) {
+    processes_.erase(uid_of(*server.find(key)));
+    changed_ = true;
+    set_phase(key, "Failed", {{"reason", "Evicted"}, {"containerStatuses", json()}});
   }
   void delete_job(const Key& key) { server.erase(key); }
 
@@ -146,10 +158,16 @@ class OperatorWorld {
     }
     return out;
   }
-  // Pods that should not be there at the end.
+  // What should not be there at the end: pods, and services of jobs that are gone.
   std::vector<std::string> leaked() const {
     std::vector<std::string> out;
     for (const auto& [key, object] : server.objects()) {
+      if (key.collection == "services") {
+        const json& owners = kubernetes::list_in(object["metadata"], "ownerReferences");
+        const auto owner = truths_.find(owners.empty() ? "" : kubernetes::text_in(owners[0], "uid"));
+        if (owner == truths_.end() || !server.objects().contains(owner->second.key))
+          out.push_back("service " + key.name);
+      }
       if (key.collection != "pods") continue;
       const Pod pod = read_pod(object);
       const auto truth = truths_.find(pod.owner_uid);
@@ -207,8 +225,9 @@ class OperatorWorld {
     const std::string name = fmt::format("operator{}-{}", number, ++starts_);
     ApiServer& api = server;
     OperatorWorld& world = *this;
-    operators_[static_cast<size_t>(number)] = &machine.start(
-        name, [&api, &world, name](sim::SimProgram& self) { return operator_main(self, api, name, world.log_); });
+    operators_[static_cast<size_t>(number)] = &machine.start(name, [&api, &world, name](sim::SimProgram& self) {
+      return operator_main(self, api, name, world.log_, world.kinds);
+    });
   }
   void thaw(int number) {
     sim::SimMachine& machine = simulation.machine(2 + number);
@@ -431,9 +450,7 @@ class OperatorWorld {
     }
     if (draw(faults.pod_evicted)) {
       mark("pod.evicted");
-      processes_.erase(found);
-      changed_ = true;
-      return set_phase(key, "Failed", {{"reason", "Evicted"}, {"containerStatuses", json()}});
+      return evict(key);
     }
     join(key, pod.uid);
   }

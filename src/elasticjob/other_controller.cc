@@ -51,11 +51,11 @@ std::string foreign_selector(const Job& job) {
     case Kind::kElasticJob:
       return "";
     case Kind::kTorchElasticJob:
-      return "job-name=" + job.name.name;
+      return "job-name=" + label_value(job.name.name);
     case Kind::kAdaptdlJob:
-      return "adaptdl/job=" + job.name.name;
+      return "adaptdl/job=" + label_value(job.name.name);
     case Kind::kPytorchJob:
-      return "training.kubeflow.org/job-name=" + job.name.name;
+      return "training.kubeflow.org/job-name=" + label_value(job.name.name);
   }
   return "";
 }
@@ -73,7 +73,8 @@ bool is_foreign_pod(const Job& job, const json& document) {
 
 json aside_patch(const Job& job, const std::string& message, WallTime now) {
   if (job.kind == Kind::kAdaptdlJob) return json();
-  json conditions = list_in(json::parse(job.status_text), "conditions");
+  const json status = json::parse(job.status_text);
+  json conditions = list_in(status, "conditions");
   for (const json& one : conditions) {
     if (text_in(one, "type") == "Blocked" && text_in(one, "reason") == kAsideReason) return json();
   }
@@ -85,6 +86,8 @@ json aside_patch(const Job& job, const std::string& message, WallTime now) {
                         {"lastTransitionTime", at},
                         {"lastUpdateTime", at}});
   json patch = {{"status", {{"conditions", std::move(conditions)}}}};
+  // Their CRDs demand it of every status.
+  if (!status.contains("replicaStatuses")) patch["status"]["replicaStatuses"] = json::object();
   // The list is written as a whole: what they have added since must not go.
   if (!job.resource_version.empty()) patch["metadata"]["resourceVersion"] = job.resource_version;
   return patch;

@@ -60,6 +60,9 @@ TEST(OtherController, ItsConditionsStayAndOneIsAddedOnce) {
   ASSERT_EQ(patch["status"]["conditions"].size(), 2u);
   EXPECT_EQ(patch["status"]["conditions"][0]["type"], "Running");
   EXPECT_EQ(patch["status"]["conditions"][1]["reason"], kAsideReason);
+  EXPECT_TRUE(patch["status"].contains("replicaStatuses")) << "their CRDs demand it";
+  job.status_text = R"({"conditions": [], "replicaStatuses": {"Worker": {"active": 1}}})";
+  EXPECT_FALSE(aside_patch(job, "they run it", kNow)["status"].contains("replicaStatuses"));
   job.status_text = patch["status"].dump();
   EXPECT_TRUE(aside_patch(job, "they run it", kNow).is_null());
 }

@@ -38,7 +38,9 @@ json owner_of(const Job& job) {
           {"blockOwnerDeletion", true}};
 }
 
-json labels_of(const Job& job) { return {{kLabelJob, job.name.name}, {kLabelKind, std::string(to_string(job.kind))}}; }
+json labels_of(const Job& job) {
+  return {{kLabelJob, label_value(job.name.name)}, {kLabelKind, std::string(to_string(job.kind))}};
+}
 
 json& trainer_of(json& spec, const Job& job) {
   json& containers = spec["containers"];
@@ -118,10 +120,8 @@ void give_temporary_folder(json& spec, json& container) {
 void share_network_of_node(json& spec, json& container) {
   if (!bool_in(spec, "hostNetwork")) return;
   if (text_in(spec, "dnsPolicy").empty()) spec["dnsPolicy"] = "ClusterFirstWithHostNet";
-  container["ports"].push_back({{"name", "rendezvous"},
-                                {"containerPort", kRendezvousPort},
-                                {"hostPort", kRendezvousPort},
-                                {"protocol", "TCP"}});
+  container["ports"].push_back(
+      {{"name", "rendezvous"}, {"containerPort", kRendezvousPort}, {"hostPort", kRendezvousPort}, {"protocol", "TCP"}});
 }
 
 void use_our_launcher(json& spec, const Job& job, const MakePod& order, const LauncherDelivery& delivery) {
@@ -180,8 +180,7 @@ json service_for(const Job& job, const std::string& name, json selector) {
             {"publishNotReadyAddresses", true},
             {"selector", std::move(selector)},
             // For service meshes, which else wait for the client to speak first.
-            {"ports",
-             json::array({{{"name", "rendezvous"}, {"port", kRendezvousPort}, {"appProtocol", "tcp"}}})}}}};
+            {"ports", json::array({{{"name", "rendezvous"}, {"port", kRendezvousPort}, {"appProtocol", "tcp"}}})}}}};
 }
 
 }  // namespace
@@ -196,6 +195,8 @@ json make_pod(const Job& job, const MakePod& order, const LauncherDelivery& deli
   metadata["namespace"] = job.name.namespace_name;
   metadata["labels"].update(labels_of(job));
   metadata["labels"][kLabelIndex] = std::to_string(order.index);
+  if (label_value(job.name.name) != job.name.name) metadata["annotations"][kAnnotationJob] = job.name.name;
+  metadata["annotations"][kAnnotationTemplate] = fmt::format("{:016x}", job.template_hash);
   metadata["annotations"][kAnnotationAttempt] = std::to_string(order.attempt);
   metadata["annotations"][kAnnotationHost] = order.is_host ? "true" : "false";
   const std::string trainer = text_in(trainer_of(pod["spec"], job), "name");
@@ -242,23 +243,25 @@ json make_event(const Job& job, bool is_warning, const std::string& reason, cons
                 const std::string& suffix, WallTime now) {
   const kubernetes::Resource& resource = resource_of(job.kind);
   const std::string at = format_time(now).substr(0, 19) + "Z";
-  return {{"apiVersion", "v1"},
-          {"kind", "Event"},
-          {"metadata", {{"name", fmt::format("{}.{}", job.name.name, suffix)}, {"namespace", job.name.namespace_name}}},
-          {"involvedObject",
-           {{"apiVersion", kubernetes::api_version(resource)},
-            {"kind", resource.kind},
-            {"name", job.name.name},
-            {"namespace", job.name.namespace_name},
-            {"uid", job.uid},
-            {"resourceVersion", job.resource_version}}},
-          {"type", is_warning ? "Warning" : "Normal"},
-          {"reason", reason},
-          {"message", message.substr(0, 1000)},
-          {"source", {{"component", "rubato-operator"}}},
-          {"firstTimestamp", at},
-          {"lastTimestamp", at},
-          {"count", 1}};
+  return {
+      {"apiVersion", "v1"},
+      {"kind", "Event"},
+      {"metadata",
+       {{"name", fmt::format("{}.{}", label_value(job.name.name), suffix)}, {"namespace", job.name.namespace_name}}},
+      {"involvedObject",
+       {{"apiVersion", kubernetes::api_version(resource)},
+        {"kind", resource.kind},
+        {"name", job.name.name},
+        {"namespace", job.name.namespace_name},
+        {"uid", job.uid},
+        {"resourceVersion", job.resource_version}}},
+      {"type", is_warning ? "Warning" : "Normal"},
+      {"reason", reason},
+      {"message", message.substr(0, 1000)},
+      {"source", {{"component", "rubato-operator"}}},
+      {"firstTimestamp", at},
+      {"lastTimestamp", at},
+      {"count", 1}};
 }
 
 }  // namespace rubato::elasticjob

@@ -1,6 +1,7 @@
 #include "elasticjob/submit.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
@@ -102,6 +103,66 @@ Task<Resource> find_resource(kubernetes::Client& client, std::string api_version
               ours ? "install the operator: rubato k8s install" : "is its CRD installed? kubectl api-resources");
 }
 
+namespace {
+
+void collect_dropped(const json& sent, const json& kept, const std::string& where, std::vector<std::string>& out) {
+  if (sent.is_object() && kept.is_object()) {
+    for (const auto& [key, value] : sent.items()) {
+      const std::string place = where.empty() ? key : where + "." + key;
+      if (value.is_null() || place == "status" || place == "metadata") continue;
+      if (kept.contains(key)) {
+        collect_dropped(value, kept[key], place, out);
+      } else {
+        out.push_back(place);
+      }
+    }
+  }
+  if (sent.is_array() && kept.is_array() && sent.size() == kept.size()) {
+    for (size_t i = 0; i < sent.size(); ++i) collect_dropped(sent[i], kept[i], fmt::format("{}[{}]", where, i), out);
+  }
+}
+
+bool is_custom(const Resource& resource) {
+  return resource.group.find('.') != std::string::npos && !resource.group.ends_with(".k8s.io");
+}
+
+// As kubectl refuses unknown fields: a misspelled one must not make another job than was meant.
+Task<void> check_fields(kubernetes::Client& client, Resource resource, ObjectName name, json document) {
+  const bool is_named = !name.name.empty();
+  kubernetes::Request trial;
+  trial.method = is_named ? "PATCH" : "POST";
+  trial.path = path_of(resource, name);
+  trial.query = {{"dryRun", "All"}, {"fieldManager", kubernetes::kFieldManager}};
+  if (is_named) trial.query.emplace_back("force", "true");
+  trial.content_type = is_named ? "application/apply-patch+yaml" : "application/json";
+  trial.body = document.dump(-1, ' ', false, json::error_handler_t::replace);
+  std::string body;
+  try {
+    const HttpResponse answer = co_await client.read_text(std::move(trial));
+    body = answer.body;
+  } catch (const Error&) {
+    // A webhook that knows no trials, say; what is wrong with the object is told when it is sent.
+  }
+  if (body.empty()) co_return;
+  const std::vector<std::string> dropped = dropped_fields(document, kubernetes::read_document(body, "a trial"));
+  if (dropped.empty()) co_return;
+  throw Error(ErrorCode::kUsage,
+              fmt::format("{} {}: the server knows no field {}", to_lower(resource.kind),
+                          is_named ? name.name : text_in(object_in(document, "metadata"), "generateName"),
+                          fmt::join(dropped, ", ")),
+              "",
+              resource.group == "rubato.dev" ? "see kubectl explain elasticjob.spec; a new field: rubato k8s install"
+                                             : "see kubectl explain; is its CRD the newest?");
+}
+
+}  // namespace
+
+std::vector<std::string> dropped_fields(const json& sent, const json& kept) {
+  std::vector<std::string> out;
+  collect_dropped(sent, kept, "", out);
+  return out;
+}
+
 Task<void> submit_manifest(kubernetes::Client& client, std::vector<json> documents, std::string namespace_name,
                            Progress progress) {
   for (json& document : documents) {
@@ -114,6 +175,10 @@ Task<void> submit_manifest(kubernetes::Client& client, std::vector<json> documen
       document["metadata"]["namespace"] = namespace_name;
     }
     if (!resource.namespaced) name.namespace_name.clear();
+    if (is_custom(resource)) {
+      Task<void> checking = check_fields(client, resource, name, document);
+      co_await std::move(checking);
+    }
     if (name.name.empty()) {
       // generateName: the server completes it, and each time is another one.
       const json made = co_await client.create(resource, name.namespace_name, std::move(document));

@@ -14,7 +14,6 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::string_view kFieldManager = "rubato";
 constexpr Duration kFirstLineMax = 24h;  // of a log that is followed
 // A page of pods has hundreds of objects with hundreds of values each.
 constexpr JsonBounds kDocumentBounds{64, 100'000, 4'000'000};
@@ -251,11 +250,12 @@ Task<json> Client::apply(Resource resource, ObjectName object, json document_in)
   co_return co_await document(std::move(request), "apply " + name_in_errors(resource, object));
 }
 
-Task<json> Client::merge_patch(Resource resource, ObjectName object, std::string subresource, json document_in) {
+Task<json> Client::merge_patch(Resource resource, ObjectName object, std::string subresource, json document_in,
+                               std::string manager) {
   Request request;
   request.method = "PATCH";
   request.path = path_of(resource, object, subresource);
-  request.query.emplace_back("fieldManager", kFieldManager);
+  request.query.emplace_back("fieldManager", manager);
   request.content_type = "application/merge-patch+json";
   request.body = text_of(document_in);
   co_return co_await document(std::move(request), "patch " + name_in_errors(resource, object, subresource));

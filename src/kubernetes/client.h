@@ -41,6 +41,9 @@ struct WatchStart {
   int timeout_s = 300;  // the server ends the watch then
 };
 
+// Who we are in metadata.managedFields.
+inline constexpr const char* kFieldManager = "rubato";
+
 // The reason of a refusal of ours: somebody's admission webhook did not answer. Lasts until somebody mends it.
 inline constexpr const char* kWebhookFailed = "WebhookFailed";
 
@@ -59,7 +62,7 @@ class Client {
   // Server-side apply, which takes fields over from other managers.
   Task<nlohmann::json> apply(Resource resource, ObjectName object, nlohmann::json document);
   Task<nlohmann::json> merge_patch(Resource resource, ObjectName object, std::string subresource,
-                                   nlohmann::json document);
+                                   nlohmann::json document, std::string manager = kFieldManager);
   Task<nlohmann::json> replace(Resource resource, ObjectName object, nlohmann::json document);
   // False: it was not there, or (with a uid) another one is. What is below it goes in the background.
   Task<bool> remove(Resource resource, ObjectName object, std::string uid = {});

@@ -15,14 +15,46 @@ DATA = ROOT / "tests/data/kubernetes"
 EXAMPLES = ROOT / "deploy/examples"
 
 
-def plain_crd(group, version, kind, plural):
-    """As loose as the projects' own: any field."""
+ANY = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+TEXT, TIME, COUNT = {"type": "string"}, {"type": "string", "format": "date-time"}, {"type": "integer"}
+
+
+def status_of_common_jobs(*, typed):
+    """As the projects that are built on Kubeflow's common controller have it: what they do not name is dropped."""
+    names = {name: TEXT for name in ("type", "status", "reason", "message")}
+    condition = {"type": "object", "required": ["status", "type"],
+                 "properties": names | {"lastTransitionTime": TIME, "lastUpdateTime": TIME}}
+    counts = {"type": "object", "properties": {name: COUNT for name in ("active", "failed", "succeeded")}}
+    return {"type": "object", "required": ["conditions", "replicaStatuses"], "properties": {
+        "conditions": {"type": "array", "items": condition}, "completionTime": TIME, "startTime": TIME,
+        "lastReconcileTime": TIME,
+        "replicaStatuses": {"type": "object", "additionalProperties": counts} if typed else ANY}}
+
+
+# What the projects' own CRDs demand, where it touches us: torchelastic's has no status subresource.
+SCHEMAS = {
+    "elastic.pytorch.org": ({}, {"type": "object", "properties": {
+        "spec": ANY | {"required": ["rdzvEndpoint", "replicaSpecs"], "properties": {
+            "rdzvEndpoint": TEXT, "minReplicas": COUNT | {"minimum": 1}, "maxReplicas": COUNT, "replicaSpecs": ANY}},
+        "status": status_of_common_jobs(typed=False)}}),
+    "kubeflow.org": ({"status": {}}, {"type": "object", "properties": {
+        "spec": ANY, "status": status_of_common_jobs(typed=True)}}),
+    "adaptdl.petuum.com": ({"status": {}}, {"type": "object", "required": ["spec"], "properties": {
+        "metadata": {"type": "object", "properties": {"name": TEXT | {"maxLength": 63}}},
+        "spec": {"type": "object", "required": ["template"], "properties": {
+            "minReplicas": COUNT | {"minimum": 0}, "maxReplicas": COUNT | {"minimum": 1},
+            "preemptible": {"type": "boolean"}, "template": ANY}},
+        "status": ANY}}),
+}
+
+
+def crd(group, version, kind, plural):
+    subresources, schema = SCHEMAS[group]
     return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": f"{plural}.{group}"}, "spec": {
                 "group": group, "scope": "Namespaced", "names": {"kind": kind, "plural": plural},
-                "versions": [{"name": version, "served": True, "storage": True, "subresources": {"status": {}},
-                              "schema": {"openAPIV3Schema": {"type": "object",
-                                                             "x-kubernetes-preserve-unknown-fields": True}}}]}}
+                "versions": [{"name": version, "served": True, "storage": True, "subresources": subresources,
+                              "schema": {"openAPIV3Schema": schema}}]}}
 
 
 class Adopted(OperatorCase):
@@ -54,7 +86,7 @@ class Adopted(OperatorCase):
         self.nodes.image("quay.io/coreos/etcd", {"/usr/local/bin/etcd": "/usr/bin/etcd"})
 
     def apply_crd(self, *words):
-        self.kube.apply(plain_crd(*words))
+        self.kube.apply(crd(*words))
         self.kube.kubectl("wait", "--for=condition=established", "crd", f"{words[3]}.{words[0]}")
 
     def true_conditions(self, path):
@@ -106,7 +138,8 @@ class Adopted(OperatorCase):
         self.kube.kubectl("apply", "-f", DATA / "pytorchjob.yaml")
         job = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs/elastic-example-echo"
         status = f"{job}/status?fieldManager=training-operator"
-        self.api.merge(status, {"status": {"conditions": [{"type": "Created", "status": "True"}]}})
+        created = {"type": "Created", "status": "True"}
+        self.api.merge(status, {"status": {"conditions": [created], "replicaStatuses": {"Worker": {"active": 1}}}})
         operator = self.operator("--adopt", "pytorchjobs.kubeflow.org")
         self.wait_for(lambda: "Blocked" in self.true_conditions(job), "the condition")
         self.assertIn("Created", self.true_conditions(job), "theirs stay")

@@ -240,6 +240,10 @@ class Blocked(OperatorCase):
         self.nodes.image("no/such")
         self.wait_for(lambda: self.condition("quota", "Blocked").get("status") == "False", "quota to be free")
         self.wait_for_world(2)
+        # What a pod waits for is mended in the job, and nobody need delete the pod.
+        self.kube.kubectl("patch", "ej", "huge", "--type=json", "-p", json.dumps([
+            {"op": "remove", "path": "/spec/template/spec/containers/0/resources"}]))
+        self.wait_for_phase("huge-worker-0", "Running")
         # Suspend as Kueue does it: no pods, and all of it again later.
         self.kube.kubectl("delete", "elasticjob", "pull", "huge", "odd")
         self.kube.kubectl("patch", "elasticjob", "quota", "--type=merge", "-p", '{"spec": {"suspend": true}}')
@@ -248,6 +252,25 @@ class Blocked(OperatorCase):
         seen = len(self.steps())
         self.kube.kubectl("patch", "elasticjob", "quota", "--type=merge", "-p", '{"spec": {"suspend": false}}')
         self.wait_for_world(2, seen)
+
+    def test_a_job_may_have_any_name_that_a_server_takes(self):
+        self.install_crd()
+        self.operator()
+        typo = self.job("typo", 1)
+        typo["spec"]["minReplica"] = typo["spec"].pop("minReplicas")
+        (self.folder / "typo.yaml").write_text(yaml.safe_dump(typo))
+        self.assertIn("spec.minReplica", self.rubato("submit", "--manifest", "typo.yaml", code=2).stderr)
+        self.assertIsNone(self.status("typo"))
+        name = "7b-llama-3.1-" + "x" * 60
+        self.kube.apply(self.job(name, 2))
+        self.wait_for_world(2)
+        self.wait_for_job(name, "Running")
+        self.rubato("k8s", "logs", name, "--worker", "1")
+        self.assertIn("ready", self.rubato("why", "--kubernetes", name).stdout)
+        self.kube.kubectl("scale", "ej", name, "--replicas=1")
+        self.wait_for(lambda: len(self.pods()) == 1, "one pod")
+        self.order("finish")
+        self.wait_for_job(name, "Succeeded")
 
     def test_a_webhook_that_does_not_answer_is_told(self):
         self.install_crd()
