@@ -511,8 +511,11 @@ std::optional<pid_t> pid_in(const std::string& path) {
 }
 
 Task<bool> comes(Loop& loop, std::function<bool()> condition) {
-  for (int i = 0; i < 15'000 && !condition(); ++i) co_await Sleep(loop, loop.now() + 10ms);
-  co_return condition();
+  for (int i = 0; i < 15'000; ++i) {
+    if (condition()) co_return true;
+    co_await Sleep(loop, loop.now() + 10ms);
+  }
+  co_return false;
 }
 
 // Until the command runs; then the group of `rubato while-heard` gets its signal.

@@ -39,8 +39,11 @@ class DaemonsTest : public testing::Test {
   }
   // Real processes: their time is theirs, so the bound is generous.
   static bool wait_for(const std::function<bool()>& condition) {
-    for (int i = 0; i < 120'000 && !condition(); ++i) ::usleep(500);
-    return condition();
+    for (int i = 0; i < 120'000; ++i) {
+      if (condition()) return true;
+      ::usleep(500);
+    }
+    return false;
   }
   std::string text(const std::string& name) const {
     std::ifstream file(spec.folder + "/" + name);
