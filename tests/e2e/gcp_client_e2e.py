@@ -119,7 +119,8 @@ class GcpClient(CloudClientCase):
         self.ask("invalid_client", self.with_file(user | {"client_secret": "other"}), code=1)
         self.ask("account not found", self.with_file(key | {"client_email": "gone@fake-project.iam"}), code=1)
         self.ask('lack "private_key"', self.with_file({"type": "service_account", "client_email": "a@b.c"}), code=1)
-        self.ask("not supported", self.with_file({"type": "external_account"}), code=1)
+        self.ask("not supported", self.with_file({"type": "gdch_service_account"}), code=1)
+        self.ask('lack "credential_source"', self.with_file({"type": "external_account"}), code=1)
         self.ask("no JSON", {"GOOGLE_APPLICATION_CREDENTIALS": __file__}, code=1)
         self.ask("cannot be read", {"GOOGLE_APPLICATION_CREDENTIALS": "/none"}, code=1)
 
