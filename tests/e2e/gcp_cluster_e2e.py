@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import unittest
 import urllib.request
 from pathlib import Path
@@ -201,6 +202,14 @@ class WithOsLogin(GceCase):
         self.assertIn("the SSH key in OS Login of", done.stderr)
         self.assert_clean()
         self.assertEqual(self.cloud.world.notes, [])
+
+    def test_a_key_of_ones_own_stays(self):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / "mine"], check=True)
+        text = (self.folder / "cluster.yaml").read_text().replace("auth: {", "auth: {ssh_private_key: mine, ")
+        (self.folder / "cluster.yaml").write_text(text.replace("key: mine", f"key: {self.folder}/mine"))
+        self.rubato("up", "-y", "cluster.yaml")
+        done = self.rubato("down", "-y", "cluster.yaml")
+        self.assertIn("note: kept: the SSH key in OS Login of", done.stderr)
 
     def test_who_may_not_is_told_the_role(self):
         self.cloud.world.settings["deny"] = {"*": ["compute.instances.osLogin", "compute.instances.osAdminLogin"]}

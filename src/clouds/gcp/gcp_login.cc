@@ -48,6 +48,11 @@ Task<void> remove_login(gcp::Client& client, GcpConfig config, const ClusterFile
   }
   if (!any_uses_login(file, of_project)) co_return;
   const std::string account = co_await gcp::login_account(client);
+  if (!file.auth.ssh_private_key.empty()) {
+    out.kept.push_back(
+        fmt::format("the SSH key in OS Login of {}: it is your own, and other clusters may need it", account));
+    co_return;
+  }
   const size_t removed = co_await gcp::remove_login_keys(client, account, login_comment(config));
   if (removed > 0) out.removed.push_back("the SSH key in OS Login of " + account);
 }

@@ -18,7 +18,7 @@ bool any_uses_login(const ClusterFile& file, bool of_project);
 // is without sudo, else empty.
 Task<std::string> check_login_permission(gcp::Client& client, GcpConfig config);
 
-// The person's key, when no machine uses it any more.
+// The key that was made for the cluster; one that the file names is a person's own, and stays.
 Task<void> remove_login(gcp::Client& client, GcpConfig config, const ClusterFile& file, RemovedSurroundings& out);
 
 }  // namespace rubato::clouds
