@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "client/session.h"
@@ -108,8 +109,9 @@ std::string keys_with(std::string_view word) {
   constexpr size_t kMost = 5;
   std::vector<std::string> found;
   for (const ConfigKey& key : config_keys()) {
-    if (found.size() < kMost && word.size() > 2 && key.our_path().find(word) != std::string_view::npos)
-      found.emplace_back(key.our_path());
+    const std::string path(key.our_path());  // old spellings have the same
+    if (found.size() == kMost || word.size() < 3 || path.find(word) == std::string::npos) continue;
+    if (std::find(found.begin(), found.end(), path) == found.end()) found.push_back(path);
   }
   return join(found, ", ");
 }
