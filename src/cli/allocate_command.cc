@@ -4,10 +4,10 @@
 
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "client/session.h"
+#include "client/user_file.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "os/files.h"
@@ -50,12 +50,7 @@ policy::AllocateOptions allocate_options(const ParsedCommand& parsed) {
 std::string read_allocate_text(const std::string& path, const Shell& shell) {
   if (path == "-") return shell.read_input();
   os::RealFiles files;
-  auto text = files.read(std::filesystem::absolute(path).string());
-  if (!text) {
-    throw Error(ErrorCode::kUsage, fmt::format("the state '{}' cannot be read", path), "",
-                "give the path of a file, or - for standard input");
-  }
-  return std::move(*text);
+  return read_user_file(files, "the state", path, "give the path of a file, or - for standard input");
 }
 
 }  // namespace

@@ -87,6 +87,7 @@ TEST(Cli, AnUnknownCommandSuggestsTheNearest) {
   EXPECT_EQ(result.err, "error: unknown command 'docter'\n  fix did you mean rubato doctor? see 'rubato --help'\n");
   EXPECT_NE(type({"train.py"}).err.find("did you mean rubato run train.py?"), std::string::npos);
   EXPECT_NE(type({"--nnodes"}).err.find("did you mean rubato run --nnodes?"), std::string::npos);
+  EXPECT_NE(type({"--verison"}).err.find("did you mean rubato --version?"), std::string::npos);
   EXPECT_NE(type({"--cluster", "a", "jobs"}).err.find("flags stand after the command: rubato COMMAND --cluster"),
             std::string::npos);
   EXPECT_NE(type({"xyzzy"}).err.find("see 'rubato --help'"), std::string::npos);

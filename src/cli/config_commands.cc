@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "client/session.h"
 #include "client/user_file.h"
+#include "core/text.h"
 #include "model/config_schema.h"
 #include "model/provider_kind.h"
 #include "model/yaml_value.h"
@@ -100,6 +102,22 @@ int config_show_command(const ParsedCommand& parsed, const Shell& shell) {
   return 0;
 }
 
+namespace {
+
+// "autoscaling.idle_timeout, node_types.*.idle_timeout" for "idle".
+std::string keys_with(std::string_view word) {
+  constexpr size_t kMost = 5;
+  std::vector<std::string> found;
+  for (const ConfigKey& key : config_keys()) {
+    const std::string path(key.our_path());  // old spellings have the same
+    if (found.size() == kMost || word.size() < 3 || path.find(word) == std::string::npos) continue;
+    if (std::find(found.begin(), found.end(), path) == found.end()) found.push_back(path);
+  }
+  return join(found, ", ");
+}
+
+}  // namespace
+
 int config_explain_command(const ParsedCommand& parsed, const Shell& shell) {
   if (parsed.has("markdown")) {
     shell.out(config_keys_markdown());
@@ -113,8 +131,11 @@ int config_explain_command(const ParsedCommand& parsed, const Shell& shell) {
   const auto found = config_keys_called(word);
   if (found.empty()) {
     const auto near = nearest_config_key(word);
+    const std::string within = keys_with(word);
     throw Error(ErrorCode::kUsage, fmt::format("there is no key '{}' in a cluster file", word), "",
-                near ? fmt::format("did you mean {}?", *near) : "see 'rubato config explain' for all keys");
+                near              ? fmt::format("did you mean {}?", *near)
+                : !within.empty() ? fmt::format("did you mean one of: {}?", within)
+                                  : "see 'rubato config explain' for all keys");
   }
   std::string out;
   for (const ConfigKey* key : found) out += (out.empty() ? "" : "\n") + explain_key(*key);

@@ -79,6 +79,8 @@ TEST(ConfigCommands, ExplainTakesEitherSpelling) {
   const Typed unknown = type({"config", "explain", "file_mount"});
   EXPECT_EQ(unknown.code, 2);
   EXPECT_NE(unknown.err.find("did you mean file_mounts?"), std::string::npos);
+  EXPECT_NE(type({"config", "explain", "idle"}).err.find("did you mean one of: autoscaling.idle_timeout"),
+            std::string::npos);
 }
 
 TEST(ConfigCommands, AMissingFileIsSaid) {

@@ -7,6 +7,7 @@
 #include "cli/cloud_commands.h"
 #include "client/session.h"
 #include "core/text.h"
+#include "model/byte_amounts.h"
 #include "model/resources.h"
 #include "terminal/document.h"
 #include "terminal/render_events.h"
@@ -41,7 +42,7 @@ json bundle_of(const Given& given, const std::string& text) {
     double value = 0;
     const auto [end, error] = std::from_chars(amount.data(), amount.data() + amount.size(), value);
     const bool number = error == std::errc() && end == amount.data() + amount.size();
-    if (!number && name != kMemory) throw bad_value(given, fmt::format("'{}' is not a number", amount));
+    if (!number && !counted_in_bytes(name)) throw bad_value(given, fmt::format("'{}' is not a number", amount));
     resources[name] = number ? json(value) : json(amount);
   }
   (void)resources_from_json(resources);  // throws for names and amounts that mean nothing

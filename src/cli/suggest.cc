@@ -146,6 +146,9 @@ Error unknown_command(const std::vector<std::string>& arguments) {
         return !command->hidden && has_flag(*command, word);
       })) {
     hint = "flags stand after the command: rubato COMMAND " + word;
+  } else if (const auto own = nearest(word, std::vector<std::string_view>{"--help", "--version"});
+             flag && own && !has_flag(run_table(), word)) {
+    hint = fmt::format("did you mean rubato {}?", *own);
   } else if (flag || word.ends_with(".py")) {
     hint = fmt::format("did you mean rubato run {}? see 'rubato --help'", word);
   } else if (other) {

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/text.h"
+#include "model/byte_amounts.h"
 #include "model/cluster_file.h"
 #include "model/limits.h"
 #include "model/provider_kind.h"
@@ -455,7 +456,8 @@ std::string launch_hash(const ClusterSpec& spec, const NodeType& type) {
   hash.add(type.name);
   for (const auto& [name, amount] : type.resources.amounts()) {
     hash.add(name);
-    hash.add(static_cast<uint64_t>(amount));
+    // Hashed in thousandths, as it was once counted: clusters that are up keep their nodes.
+    hash.add(static_cast<uint64_t>(amount) * (name == kObjectStoreMemory ? 1000 : 1));
   }
   for (const std::string& name : type.denied) hash.add("no " + name);
   if (!type.made_from.empty()) hash.add(type.made_from);

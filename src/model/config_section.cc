@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "model/byte_amounts.h"
 #include "model/limits.h"
 #include "model/placeholders.h"
 #include "model/provider_kind.h"
@@ -54,8 +55,8 @@ Duration seconds_of(const Yaml& value, double unit) {
 // Through JSON, so that a file and the API take the same words.
 int64_t declared_amount(const std::string& name, const Yaml& value) {
   const std::string text = value.as_string();
-  const bool sentence = name == kMemory && text.find_first_not_of("0123456789.") != std::string::npos;
-  const json amount = sentence || (name == kMemory && value.quoted()) ? json(text) : json(value.as_double());
+  const bool sentence = counted_in_bytes(name) && text.find_first_not_of("0123456789.") != std::string::npos;
+  const json amount = sentence || (counted_in_bytes(name) && value.quoted()) ? json(text) : json(value.as_double());
   return resources_from_json(json::object({{name, amount}})).of(name);
 }
 

@@ -38,6 +38,16 @@ std::optional<std::string> brace_word(std::string_view text, size_t at) {
   return fmt::format("{{{}}}", *inside);
 }
 
+// {{ region }} and {% if x %}: what Jinja would have filled in.
+std::optional<std::string> jinja_word(std::string_view text, size_t at) {
+  const std::string_view rest = text.substr(at);
+  const std::string_view close = rest.starts_with("{{") ? "}}" : rest.starts_with("{%") ? "%}" : "";
+  if (close.empty()) return std::nullopt;
+  const size_t end = rest.find(close);
+  return end == std::string_view::npos || end > 200 ? std::nullopt
+                                                    : std::optional(std::string(rest.substr(0, end + close.size())));
+}
+
 std::optional<std::string> variable_word(std::string_view text, size_t at) {
   if (at + 2 >= text.size() || text[at] != '$' || text[at + 1] != '{' || !letter(text[at + 2])) return std::nullopt;
   const size_t end = text.find('}', at);
@@ -117,6 +127,9 @@ class Walker {
       if (c == '$' && voice != Voice::kShell) {
         if (const auto word = variable_word(text, at)) return variable(node, *word, voice);
       }
+      if (c == '{' && voice == Voice::kValue) {
+        if (const auto word = jinja_word(text, at)) return unfilled_error(node, *word, voice);
+      }
       if (c == '{' && quote == 0) {
         if (const auto word = brace_word(text, at)) return unfilled_error(node, *word, voice);
       }
@@ -186,7 +199,8 @@ bool find_broken_placeholders(std::string_view text, const std::string& file, si
     for (const size_t start :
          {begin, colon == std::string_view::npos ? begin : raw.find_first_not_of(' ', colon + 1)}) {
       if (start == std::string_view::npos || raw[start] != '{') continue;
-      const auto word = brace_word(raw, start);
+      auto word = jinja_word(raw, start);
+      if (!word) word = brace_word(raw, start);
       if (!word) continue;
       findings.add({Severity::kError, fmt::format("{} was never filled in", *word),
                     fmt::format("{}:{}:{}", file, number, start + 1), "write the value in its place", number,

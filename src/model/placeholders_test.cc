@@ -27,6 +27,19 @@ TEST(Placeholders, VariablesAndCurlyWordsInValues) {
   EXPECT_EQ(found("ü: {AMI ID}\n"), Words{"1:4 {AMI ID} was never filled in"});
 }
 
+// Files for Jinja, given to us as they are.
+TEST(Placeholders, JinjaWasNeverRun) {
+  EXPECT_EQ(found("provider: {region: \"{{ region }}\"}\n"), Words{"1:20 {{ region }} was never filled in"});
+  const auto broken = [](const std::string& text, size_t line) {
+    Findings findings;
+    EXPECT_TRUE(find_broken_placeholders(text, "c.yaml", line, findings)) << text;
+    return findings.sorted().empty() ? "" : findings.sorted().front().message;
+  };
+  EXPECT_EQ(broken("provider:\n  region: {{ region }}\n", 2), "{{ region }} was never filled in");
+  EXPECT_EQ(broken("cluster_name: {{env[\"NAME\"]}}\n", 1), "{{env[\"NAME\"]}} was never filled in");
+  EXPECT_EQ(broken("{% set x = 1 %}\ncluster_name: a\n", 1), "{% set x = 1 %} was never filled in");
+}
+
 TEST(Placeholders, RealFlowMappingsAreNone) {
   EXPECT_EQ(found("a: {b: }\nc: {d: 1, e: 2}\nf: {}\ng: {h, i}\nfile_mounts: {\n}\n"), Words());
 }

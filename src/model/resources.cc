@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "model/byte_amounts.h"
 #include "model/limits.h"
 
 namespace rubato {
@@ -64,7 +65,7 @@ double unit_scale(std::string_view unit) {
 }
 
 int64_t amount_from_json(const std::string& name, const nlohmann::json& value) {
-  const bool memory = name == kMemory;
+  const bool memory = counted_in_bytes(name);
   if (memory && value.is_string()) return parse_bytes(value.get<std::string>());
   if (!value.is_number()) {
     throw Error(ErrorCode::kUsage, fmt::format("the amount of '{}' must be a number", name));
@@ -149,7 +150,7 @@ std::string describe(const Resources& resources) {
   if (const int64_t bytes = resources.of(kMemory)) parts.push_back(format_bytes(bytes) + " memory");
   for (const auto& [name, amount] : resources.amounts()) {
     if (name == kCpu || name == kGpu || name == kMemory) continue;
-    parts.push_back(fmt::format("{} {}", thousandths(amount), name));
+    parts.push_back(fmt::format("{} {}", counted_in_bytes(name) ? format_bytes(amount) : thousandths(amount), name));
   }
   return parts.empty() ? "nothing" : join(parts, ", ");
 }
@@ -189,8 +190,10 @@ std::string format_bytes(int64_t bytes) {
 nlohmann::json to_json(const Resources& resources) {
   nlohmann::json out = nlohmann::json::object();
   for (const auto& [name, amount] : resources.amounts()) {
-    if (name == kMemory || amount % kPerUnit == 0) {
-      out[name] = name == kMemory ? amount : amount / kPerUnit;
+    if (counted_in_bytes(name)) {
+      out[name] = amount;
+    } else if (amount % kPerUnit == 0) {
+      out[name] = amount / kPerUnit;
     } else {
       out[name] = static_cast<double>(amount) / kPerUnit;
     }

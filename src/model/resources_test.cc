@@ -91,6 +91,15 @@ TEST(Bytes, PeopleReadThemShort) {
   EXPECT_EQ(format_bytes(int64_t{64} << 40), "64 TiB");
 }
 
+// Ray's files and states give it in bytes: 200 GB are not too many of it.
+TEST(Resources, ObjectStoreMemoryIsCountedInBytes) {
+  const Resources node = resources_from_json({{"CPU", 4}, {"object_store_memory", 200'000'000'000}});
+  EXPECT_EQ(node.of("object_store_memory"), 200'000'000'000);
+  EXPECT_EQ(to_json(node), (json{{"CPU", 4}, {"object_store_memory", 200'000'000'000}}));
+  EXPECT_EQ(describe(node), "4 CPU, 186.3 GiB object_store_memory");
+  EXPECT_EQ(resources_from_json({{"object_store_memory", "2GiB"}}).of("object_store_memory"), int64_t{2} << 30);
+}
+
 TEST(Resources, HaveABoundedNumberOfNames) {
   json many = json::object();
   for (size_t i = 0; i < kResourceNamesMax; ++i) many["r" + std::to_string(i)] = 1;

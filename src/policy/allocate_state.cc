@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/json_text.h"
 #include "core/text.h"
+#include "model/byte_amounts.h"
 #include "policy/goodput_fit.h"
 
 namespace rubato::policy {
@@ -139,7 +140,7 @@ class ObjectFields {
       const std::string name = fmt::format("{}.{}", field, node->keys[i]);
       if (amount.kind != JsonKind::kNumber || !(amount.number >= 0))
         throw bad(amount, "expected a number of at least 0", {}, name);
-      const double scale = node->keys[i] == kMemory ? 1 : 1000;
+      const double scale = counted_in_bytes(node->keys[i]) ? 1 : 1000;
       out.set(node->keys[i], std::llround(std::min(amount.number, kAmountMax) * scale));
     }
     return out;

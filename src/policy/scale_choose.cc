@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include "policy/scale_again.h"
 #include "policy/scale_draft.h"
 #include "policy/scale_first_fit.h"
 #include "policy/scale_layout.h"
@@ -216,6 +217,15 @@ bool some_wish(const ScaleProblem& problem) {
   return some > 0 && static_cast<size_t>(some) * (problem.nodes.size() + 10) <= kWishesMax;
 }
 
+bool opens_the_same(const Draft& draft, const std::vector<Draft>& others) {
+  return std::any_of(others.begin(), others.end(), [&](const Draft& other) {
+    for (size_t type = 0; type < draft.packing.supply.types(); ++type) {
+      if (draft.packing.supply.workers(type) != other.packing.supply.workers(type)) return false;
+    }
+    return draft.left_bundles == other.left_bundles;
+  });
+}
+
 // As Ray would do it, where that takes no time.
 std::vector<Draft> first_fit_drafts(const ScaleProblem& problem, const Draft& start) {
   const bool coming = std::any_of(start.packing.nodes.begin(), start.packing.nodes.end(), [](const PackNode& node) {
@@ -226,8 +236,12 @@ std::vector<Draft> first_fit_drafts(const ScaleProblem& problem, const Draft& st
     if (!first_fit_is_quick(problem, start, rule)) continue;
     for (const bool apart : {false, true}) {
       if (apart && !coming) continue;
-      if (auto draft = first_fit_draft(problem, start, {.rule = rule, .coming_apart = apart})) {
-        out.push_back(std::move(*draft));
+      bool tied = false;
+      for (const FirstFitTie tie :
+           {FirstFitTie::kCheapest, FirstFitTie::kDearest, FirstFitTie::kFirst, FirstFitTie::kLast}) {
+        if (tie != FirstFitTie::kCheapest && !tied) break;
+        auto draft = first_fit_draft(problem, start, {.rule = rule, .coming_apart = apart, .tie = tie, .tied = &tied});
+        if (draft && !opens_the_same(*draft, out)) out.push_back(std::move(*draft));
       }
     }
   }
@@ -259,6 +273,13 @@ Draft exchange(const ScaleProblem& problem, const Draft& start, Draft best) {
   return best;
 }
 
+// max_workers is what binds: all are open, or the last gang got none of those that it would need.
+bool short_of_nodes(const ScaleProblem& problem, const Draft& draft) {
+  return draft.packing.supply.workers() >= problem.input.max_workers ||
+         std::any_of(draft.failures.begin(), draft.failures.end(),
+                     [](const GangFailure& failure) { return failure.binding.limit == ScaleLimit::kMax; });
+}
+
 // The best of the styles that are worth their time.
 Draft choose(const ScaleProblem& problem, const Draft& start) {
   const Drafter drafter(problem, start);
@@ -274,7 +295,7 @@ Draft choose(const ScaleProblem& problem, const Draft& start) {
     for (const double dual : {0.9, 0.5, 0.0}) consider({.pack = {.dual = dual}});
   }
   if (!problem.requests.counts.empty() && best.cost > 0) consider({.requests_first = false});
-  if (best.left > 0 && best.packing.supply.workers() >= problem.input.max_workers) {
+  if (best.left > 0 && short_of_nodes(problem, best)) {
     // The number of nodes is what is short: larger ones may be worth their price.
     for (const double slot : small ? std::vector{0.1, 1.0, 10.0, 1000.0} : std::vector{10.0}) {
       consider({.pack = {.slot_price = slot}});
@@ -322,20 +343,52 @@ Draft settle(const ScaleProblem& problem, Draft draft, Draft start) {
   return draft;
 }
 
-}  // namespace
+// Nothing speaks against what was found again, if it costs no more and leaves no more waiting.
+bool no_worse(const Draft& again, const Draft& best) {
+  if (again.left_bundles == best.left_bundles && std::abs(again.cost - best.cost) <= kAlike &&
+      again.packing.opened() < best.packing.opened()) {
+    return true;
+  }
+  return !better(best, again);
+}
 
-Draft best_draft(const ScaleProblem& problem) {
-  const Draft start = start_draft(problem);
-  const Draft chosen = choose(problem, start);
+// With `again`, what earlier decisions may have found counts, too.
+Draft decide(const ScaleProblem& problem, const Draft& start, bool again);
+
+Draft find_again(const ScaleProblem& problem, const Draft& start, Draft best) {
+  const auto wants_more = [&] {
+    return best.left_bundles > 0 || best.packing.opened() > start.packing.opened() || !let_go(problem, best).empty();
+  };
+  if (problem.input.launching.empty() || !wants_more()) return best;
+  for (const EarlierQuestion& earlier : earlier_questions(problem)) {
+    if (!wants_more()) break;
+    const ScaleProblem before(earlier.input);
+    const Draft found = decide(before, start_draft(before), false);
+    auto draft = found_again(problem, start, earlier, found);
+    // One that opens nodes is no plan that is carried out already.
+    const bool done = draft && draft->packing.opened() == start.packing.opened();
+    if (done && no_worse(*draft, best)) best = std::move(*draft);
+  }
+  return best;
+}
+
+Draft decide(const ScaleProblem& problem, const Draft& start, bool again) {
+  Draft chosen = choose(problem, start);
+  if (again) chosen = find_again(problem, start, std::move(chosen));
   Draft settled = settle(problem, chosen, start);
   if (!better(chosen, settled) || !may_exchange(problem.input, problem.supply)) return settled;
-  // What was found once is not found again by the next decision, and now costs more. That is well as long as Ray's way
-  // costs no less; if it does, Ray's way is taken, or in the end what was found at first.
+  // What was found once is not found again by packing anew, and costs more. It is found again by asking the same again.
+  if (problem.input.launching.empty() && is_asked_again(problem, chosen.packing.nodes.size()) &&
+      let_go(problem, chosen).empty()) {
+    return chosen;
+  }
+  // Else the dearer one is taken as long as Ray's way costs no less; if it does, Ray's way is taken, or in the end what
+  // was found at first.
   std::vector<Draft> others = first_fit_drafts(problem, start);
   for (const Draft& other : others) {
     if (!better(other, settled)) continue;
-    Draft again = settle(problem, other, start);
-    if (better(again, settled)) settled = std::move(again);
+    Draft again_settled = settle(problem, other, start);
+    if (better(again_settled, settled)) settled = std::move(again_settled);
   }
   const bool dearer = std::any_of(others.begin(), others.end(), [&](const Draft& other) {
     return other.left_bundles < settled.left_bundles ||
@@ -343,5 +396,9 @@ Draft best_draft(const ScaleProblem& problem) {
   });
   return dearer ? chosen : settled;
 }
+
+}  // namespace
+
+Draft best_draft(const ScaleProblem& problem) { return decide(problem, start_draft(problem), true); }
 
 }  // namespace rubato::policy

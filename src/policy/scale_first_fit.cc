@@ -7,6 +7,8 @@
 #include <set>
 #include <tuple>
 
+#include "model/byte_amounts.h"
+
 namespace rubato::policy {
 namespace {
 
@@ -38,7 +40,7 @@ class ResourceNames {
     std::vector<double> out;
     for (const std::string& name : names_) {
       const auto amount = static_cast<double>(resources.of(name));
-      out.push_back(name == kMemory ? amount : amount / 1000);
+      out.push_back(counted_in_bytes(name) ? amount : amount / 1000);
     }
     return out;
   }
@@ -297,18 +299,34 @@ class FirstFitDrafter {
     }
   }
 
+  // Of equal scores the highest is taken.
+  double tie_rank(size_t type, double price) const {
+    switch (options_.tie) {
+      case FirstFitTie::kCheapest:
+        return -price;
+      case FirstFitTie::kDearest:
+        return price;
+      case FirstFitTie::kFirst:
+        return -static_cast<double>(type);
+      case FirstFitTie::kLast:
+        return static_cast<double>(type);
+    }
+    return 0;
+  }
+
   void open_for(std::vector<FitItem>& items, FitView view) {
     Supply& supply = draft_.packing.supply;
     std::vector<FitPlaced> taken, best_taken;
     while (some_left(items)) {
-      std::optional<std::pair<FitScore, double>> best;  // of equal scores the cheaper one
+      std::optional<std::pair<FitScore, double>> best;
       FitNode best_node;
       for (size_t type = 0; type < totals_.size(); ++type) {
         const auto price = supply.price(type);
         if (!price) continue;
         FitNode trial = empty_node(type);
         if (!fill(trial, items, view, taken)) continue;
-        const std::pair one(score(trial, items, view), -*price);
+        const std::pair one(score(trial, items, view), tie_rank(type, *price));
+        if (best && best->first == one.first && options_.tied != nullptr) *options_.tied = true;
         if (best && one <= *best) continue;
         best = one;
         best_node = std::move(trial);

@@ -13,9 +13,15 @@ enum class FirstFitRule {
   kByScore,  // the node that the bundles use best, again and again, among those that are there; then new nodes
 };
 
+// Which of new nodes with equal scores is taken. Ray takes the one that its file or its name puts first; the state does
+// not say which that is.
+enum class FirstFitTie { kCheapest, kDearest, kFirst, kLast };
+
 struct FirstFitOptions {
   FirstFitRule rule = FirstFitRule::kInOrder;
   bool coming_apart = false;  // nodes that are coming are chosen by score, as new ones are: they were new a moment ago
+  FirstFitTie tie = FirstFitTie::kCheapest;
+  bool* tied = nullptr;  // set when equal scores were met: another way to break them gives another plan
 };
 
 // From `start` (nodes that are there, coming, or wanted for min_workers). nullopt when it would leave a gang with a

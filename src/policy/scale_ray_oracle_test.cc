@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "model/byte_amounts.h"
 #include "policy/scale_ray_testing.h"
 #include "policy/scale_testing.h"
 
@@ -18,7 +19,7 @@ using RayList = std::vector<RayDict>;
 RayDict ray_dict(const Resources& resources) {
   RayDict out;
   for (const auto& [name, amount] : resources.amounts()) {
-    out[name] = name == kMemory ? static_cast<double>(amount) : static_cast<double>(amount) / 1000;
+    out[name] = counted_in_bytes(name) ? static_cast<double>(amount) : static_cast<double>(amount) / 1000;
   }
   return out;
 }

@@ -59,7 +59,7 @@ TEST(BesideRay, APlanIsNeverDearerAndLeavesNoMoreWaiting) {
   }
 }
 
-// With its launches under way, it asks for nothing more.
+// With its launches under way, it asks for nothing more, and nothing waits that was given room there.
 TEST(BesideRay, ASecondDecisionLaunchesNothing) {
   const uint64_t seeds = seeds_or(1000);
   int more = 0;
@@ -67,11 +67,44 @@ TEST(BesideRay, ASecondDecisionLaunchesNothing) {
     Random random(seed);
     const ScaleInput input = random_ray_state(random);
     const ScalePlan plan = plan_scale(input);
-    if (!plan_scale(carried_out(input, plan)).launches.empty()) {
+    const ScalePlan second = plan_scale(carried_out(input, plan));
+    if (!second.launches.empty() || waiting(second) > waiting(plan)) {
       ++more;
       ADD_FAILURE() << "seed " << seed;
     }
     if (more >= 5) return;
+  }
+}
+
+// What the first decision packed tightly is hard to pack again; it is found again by asking what was asked then.
+TEST(BesideRay, ASecondDecisionFindsWhatTheFirstFound) {
+  for (const uint64_t seed : {8398, 10497}) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const ScaleInput input = random_ray_state(random);
+    const ScalePlan plan = plan_scale(input);
+    const ScalePlan second = plan_scale(carried_out(input, plan));
+    EXPECT_EQ(second.launches_by_type(), Counts{});
+    EXPECT_LE(waiting(second), waiting(plan));
+  }
+}
+
+// Two types are of equal use to Ray, and only the larger one leaves room for a gang within max_workers.
+TEST(BesideRay, ALargerNodeIsTakenWhereAGangWouldNotFitWithinMaxWorkers) {
+  ScaleInput input = three_types();
+  input.types = {{"head", scale_type(cpu(2), 0.2, 0)},
+                 {"a32", scale_type(bundle({{kCpu, 32}, {kMemory, 90}, {"x", 1}, {"y", 12}}), 6.5)},
+                 {"b16", scale_type(bundle({{kCpu, 16}, {kMemory, 128}}), 0.7)}};
+  input.nodes.push_back({.id = {"head"}, .type = "head", .head = true, .available = Resources{}});
+  const Gang pack{"g1", GangStrategy::kPack, {{bundle({{kCpu, 3}, {kMemory, 9}}), 3}, {cpu(2), 8}}};
+  const Gang spread{
+      "g2",
+      GangStrategy::kSpread,
+      {{bundle({{kCpu, 0.01}, {kMemory, 16}}), 4}, {bundle({{kCpu, 10}, {kMemory, 30}}), 1}, {cpu(7), 8}}};
+  input.gangs = {pack, spread};
+  for (const int nodes : {3, 4, 5}) {
+    input.max_workers = nodes;
+    EXPECT_EQ(waiting(plan_scale(input)), 0) << nodes;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "model/byte_amounts.h"
 
 namespace rubato::policy {
 namespace {
@@ -53,6 +54,7 @@ double estimated_price(const Resources& resources) {
   double price = 0;
   for (const auto& [name, amount] : resources.amounts()) {
     const auto units = static_cast<double>(amount);
+    if (name == kObjectStoreMemory) continue;  // a part of the memory
     if (name == kMemory) {
       price += kGibHour * units / static_cast<double>(1 << 30);
     } else {

@@ -475,6 +475,9 @@ TEST(ScaleMoney, UnknownPricesAreEstimatedLikeThoseOfLargeClouds) {
   EXPECT_NEAR(estimated_price(bundle({{kCpu, 2}, {kMemory, 8}})), 0.096, 0.001);
   EXPECT_NEAR(estimated_price(bundle({{kCpu, 32}, {kMemory, 256}})), 2.016, 0.05);
   EXPECT_NEAR(estimated_price(bundle({{kCpu, 8}, {kGpu, 1}, {kMemory, 61}})), 3.06, 0.01);
+  Resources shared = cpu(2);  // Ray's object store is a part of the memory
+  shared.set("object_store_memory", int64_t{1} << 33);
+  EXPECT_EQ(estimated_price(shared), estimated_price(cpu(2)));
 }
 
 TEST(ScaleMoney, AlternativesAreNamedWithWhatTheyWouldCost) {

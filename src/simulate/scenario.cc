@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "model/byte_amounts.h"
 #include "model/job_spec.h"
 #include "simulate/coverage.h"
 #include "simulate/past.h"
@@ -100,7 +101,7 @@ Resources resources_of(const Yaml& node) {
   for (const Yaml::Entry& entry : node.entries()) {
     const std::string name = entry.key.as_string();
     const std::string text = entry.value.as_string();
-    if (name == kMemory && text.find_first_not_of("0123456789.") != std::string::npos) {
+    if (counted_in_bytes(name) && text.find_first_not_of("0123456789.") != std::string::npos) {
       amounts[name] = text;
     } else {
       amounts[name] = entry.value.as_double();

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/text.h"
+#include "model/byte_amounts.h"
 #include "model/resources.h"
 #include "terminal/render_events.h"
 #include "terminal/render_jobs.h"
@@ -15,7 +16,7 @@ namespace rubato::cli {
 namespace {
 
 std::string amount_text(std::string_view name, int64_t amount) {
-  if (name == kMemory) return format_bytes(amount);
+  if (counted_in_bytes(name)) return format_bytes(amount);
   Resources one;
   one.set(name, amount);
   const std::string text = describe(one);
