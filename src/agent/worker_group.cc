@@ -13,7 +13,7 @@ namespace rubato::agent {
 
 namespace {
 // A failure is told with its last line, but nobody waits long for a reader that is behind.
-constexpr Duration kReadLastMax = 200ms;
+constexpr Duration kReadLastMax = 1s;
 
 std::optional<PythonMain> warm_main(const LaunchSpec& spec, const std::vector<std::string>& argv) {
   PythonMain main;
@@ -251,7 +251,8 @@ Task<void> WorkerGroup::watch(Worker& worker) {
       stop(SIGTERM, spec_.grace);
     }
   }
-  worker.reading_last = worker.failure && setup_.lines;
+  // Whom a signal ended had nothing to say, and its children may hold the pipe.
+  worker.reading_last = worker.failure && worker.failure->signal == 0 && setup_.lines;
   if (!worker.id.empty()) on_change_();  // the others need not wait for the last of its output
   if (worker.reading_last) {
     co_await with_deadline(world_.clock.loop(), world_.clock.now() + kReadLastMax, joined(tee));

@@ -51,9 +51,10 @@ std::string host_for(const Service& service, std::string_view region, const Envi
   if ((!fips && !dual) || service.name == kSso.name) return usual;
   const Partition& partition = partition_with(region);
   if (service.global) return fips && partition.name == "aws" ? "iam-fips.amazonaws.com" : usual;
-  // In GovCloud most hosts are FIPS's own.
-  const bool as_usual = partition.name == "aws-us-gov" && service.name != kS3.name && service.name != kEfs.name;
-  const std::string prefix = fmt::format("{}{}", service.prefix, fips && !as_usual ? "-fips" : "");
+  // In GovCloud most hosts without IPv6 are FIPS's own.
+  const bool is_gov = partition.name == "aws-us-gov";
+  const bool named_fips = dual || !is_gov || service.name == kS3.name || service.name == kEfs.name;
+  const std::string prefix = fmt::format("{}{}", service.prefix, fips && named_fips ? "-fips" : "");
   if (!dual) return fmt::format("{}.{}.{}", prefix, region, partition.domain);
   if (service.name == kS3.name) return fmt::format("{}.dualstack.{}.{}", prefix, region, partition.domain);
   const std::string_view domain = dual_stack_domain(partition);

@@ -383,6 +383,7 @@ TEST_F(ClientTest, AsksHostsOfFipsAndIpv6WhereTheyAreWanted) {
   EXPECT_EQ(asked(dual, "eu-west-1", kS3), "s3.dualstack.eu-west-1.amazonaws.com");
   EXPECT_EQ(asked(both, "us-east-1", kS3), "s3-fips.dualstack.us-east-1.amazonaws.com");
   EXPECT_EQ(asked(both, "us-east-1", kEc2), "ec2-fips.us-east-1.api.aws");
+  EXPECT_EQ(asked(both, "us-gov-east-1", kEc2), "ec2-fips.us-gov-east-1.api.aws");
   EXPECT_THROW(asked(dual, "us-iso-east-1", kEc2), Error);
   ClientConfig config;
   config.env = both;
@@ -407,9 +408,10 @@ TEST_F(ClientTest, ACopyOnAnotherServerNeedsNoCondition) {
     scripted.run([&](World& world) { return copy_in(world, endpoint); });
   };
   copy_at("http://swift.lab:8080");
-  EXPECT_EQ(scripted.network.sent.size(), 5u);
+  EXPECT_EQ(scripted.network.sent.size(), 6u);
   etag_later = "\"e-3\"";
   EXPECT_THROW(copy_at("http://swift.lab:8080"), Error) << "replaced meanwhile";
+  EXPECT_EQ(scripted.network.sent.size(), 3u) << "the target stays as it was";
   EXPECT_THROW(copy_at(""), rest::CloudError) << "AWS means what it says";
 }
 

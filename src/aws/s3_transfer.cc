@@ -322,15 +322,18 @@ Task<TransferReport> copy(Client& client, S3Address from, S3Address to, Progress
     if (!refused) throw;
   }
   if (refused) {
+    const auto replaced = [&] {
+      return Error(ErrorCode::kConflict, fmt::format("{} was replaced while it was copied", to_string(from)), "",
+                   "try again");
+    };
+    const auto now = co_await head_object(client, from);
+    if (!now || now->etag != found->etag) throw replaced();  // it said what it means, and nothing was written
     object.etag.clear();
     co_await copy_that(client, from, object, to, progress, rules);
     const auto still = co_await head_object(client, from);
     const auto made = co_await head_object(client, to);
     const bool is_same = still && still->etag == found->etag && made && made->size == found->size;
-    if (!is_same) {
-      throw Error(ErrorCode::kConflict, fmt::format("{} was replaced while it was copied", to_string(from)), "",
-                  "try again");
-    }
+    if (!is_same) throw replaced();
     report.verified = "length";
   }
   co_return report;

@@ -32,6 +32,7 @@ using provider::SshTarget;
 constexpr Duration kBootMax = 300s;  // from an address to an sshd that answers
 // Its sshd may answer before whoever writes the keys there has done so (Google's guest agent, cloud-init).
 constexpr Duration kKeysMax = 90s;
+constexpr Duration kKeysLook = 2s;  // refusals are counted by some (fail2ban)
 constexpr Duration kBootLook = 300ms;
 
 // What the head's machine has already. Standard input is the cluster file, $NAME its cluster, $PROGRAM the name of our
@@ -185,10 +186,13 @@ class RemoteUp {
                                          plan_text(read_document<api::Configured>(plan).changes, {}));
   }
 
-  // A machine that was just made needs a while until its sshd answers, and then lets us in.
+  // A machine that was just made needs a while until its sshd answers, and then lets us in. One that is known is what
+  // it is.
   void connect() {
+    const bool is_new = made_ && (!known_ || known_->instance != made_->instance);
     const WallTime begun = shell_.now();
     std::optional<WallTime> refused;
+    Duration pause = kBootLook;
     while (true) {
       try {
         remote_->connect(target_);
@@ -196,11 +200,13 @@ class RemoteUp {
       } catch (const Error& error) {
         const bool boots = error.code == ErrorCode::kUnavailable && shell_.now() - begun < kBootMax;
         if (error.code == ErrorCode::kUsage && !refused) refused = shell_.now();
-        const bool has_no_keys = error.code == ErrorCode::kUsage && shell_.now() - *refused < kKeysMax;
+        const bool has_no_keys = is_new && error.code == ErrorCode::kUsage && shell_.now() - *refused < kKeysMax;
         if (!made_ || (!boots && !has_no_keys)) throw;
-        live(1, fmt::format("waiting for {} to {}", target_.host, boots ? "boot" : "let us in"));
+        live(1, boots ? fmt::format("waiting for {} to boot", target_.host)
+                      : fmt::format("waiting for {} to let us in: {}", target_.host, error.message));
+        pause = boots ? kBootLook : kKeysLook;
       }
-      if (!api_->pause(kBootLook)) throw Error(ErrorCode::kFailed, "interrupted while waiting");
+      if (!api_->pause(pause)) throw Error(ErrorCode::kFailed, "interrupted while waiting");
     }
   }
 

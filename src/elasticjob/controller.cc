@@ -247,7 +247,8 @@ void Controller::put_pod(const json& document, News news) {
   const bool is_known = known != entry.pods.end();
   if (news != News::kRewound && is_known && known->second.seen_version > pod.seen_version) return;
   if (news == News::kAnswered && !is_known && pod.seen_version <= pods_reached_) return;
-  settle_times(pod, is_known ? &known->second : nullptr, world_.clock.wall());
+  const bool as_it_came = news == News::kWatched || news == News::kAnswered;
+  settle_times(pod, is_known ? &known->second : nullptr, world_.clock.wall(), as_it_came);
   const std::string name = pod.name;
   entry.pods[name] = std::move(pod);
   wake(key);

@@ -456,7 +456,7 @@ class Decider {
       }
     }
     for (const Pod* pod : ours_) {
-      if (is_held(*pod)) {
+      if (is_wanted(pod->index) && is_held(*pod)) {
         return {"HeldByFinalizer", fmt::format("pod {} has ended and is deleted, but its finalizer {} keeps it: it is "
                                                "not replaced before that is gone",
                                                pod->name, pod->held_by)};

@@ -163,7 +163,7 @@ TEST(ElasticJobDecide, TimesOfPodsAreByOurClock) {
     Pod pod = failed_pod(job, 0, 1);
     pod.started = kStart - std::chrono::minutes(10) + skew;
     pod.finished = kStart + skew;
-    settle_times(pod, &before, after(1s));
+    settle_times(pod, &before, after(1s), true);
     EXPECT_EQ(pod.started, before.started);
     EXPECT_EQ(pod.finished, after(1s));
     const Decision decision = decide(job, {pod}, {}, after(2s));
@@ -172,25 +172,30 @@ TEST(ElasticJobDecide, TimesOfPodsAreByOurClock) {
     // Later news of it change nothing.
     Pod again = failed_pod(job, 0, 1);
     again.finished = kStart + skew;
-    settle_times(again, &pod, after(60s));
+    settle_times(again, &pod, after(60s), true);
     EXPECT_EQ(again.finished, after(1s));
   }
   // One that nobody saw end: what its node says, but not in the future.
   Pod pod = failed_pod(job, 0, 1);
-  settle_times(pod, nullptr, after(1h));
+  settle_times(pod, nullptr, after(1h), true);
   EXPECT_EQ(pod.finished, kStart);
   pod.finished = after(2h);
-  settle_times(pod, nullptr, after(1h));
+  settle_times(pod, nullptr, after(1h), true);
   EXPECT_EQ(pod.finished, after(1h));
   // Another one of its name, and a container that was started again.
   Pod next = pod_of(job, 0, PodPhase::kRunning);
   next.uid = "another";
-  settle_times(next, &before, after(1h));
+  settle_times(next, &before, after(1h), true);
   EXPECT_EQ(next.started, kStart - std::chrono::minutes(10));
   next.uid = before.uid;
   next.restarts = 1;
-  settle_times(next, &before, after(1h));
+  settle_times(next, &before, after(1h), true);
   EXPECT_EQ(next.started, after(1h));
+  // News that a list brings after a watch was down: which of two came first is as their nodes say.
+  Pod listed = failed_pod(job, 0, 1);
+  listed.finished = after(30s);
+  settle_times(listed, &before, after(1h), false);
+  EXPECT_EQ(listed.finished, after(30s));
 }
 
 TEST(ElasticJobDecide, APodThatIsDeletedIsNeitherFailureNorSuccess) {

@@ -131,14 +131,14 @@ bool is_excused(const Pod& pod) {
   return pod.exit_code == 128 + SIGTERM;
 }
 
-void settle_times(Pod& pod, const Pod* before, WallTime now) {
+void settle_times(Pod& pod, const Pod* before, WallTime now, bool as_it_came) {
   if (before != nullptr && before->uid != pod.uid) before = nullptr;
   const auto settle = [&](std::optional<WallTime>& at, const std::optional<WallTime>& known, bool is_same) {
     if (!at) return;
-    if (before == nullptr) {
-      at = std::min(*at, now);
+    if (before != nullptr && is_same && known) {
+      at = *known;
     } else {
-      at = is_same && known ? *known : now;
+      at = before != nullptr && as_it_came ? now : std::min(*at, now);
     }
   };
   settle(pod.started, before != nullptr ? before->started : std::nullopt,

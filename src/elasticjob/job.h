@@ -175,8 +175,8 @@ struct Pod {
 };
 
 // Nodes have clocks of their own: an end that was seen as it came is by ours, and none is in the future. `before`: the
-// same pod as it was last known; null: it was not.
-void settle_times(Pod& pod, const Pod* before, WallTime now);
+// same pod as it was last known; null: it was not. A list tells of the past: what it has of the pod's times stands.
+void settle_times(Pod& pod, const Pod* before, WallTime now, bool as_it_came);
 
 // A deletion, an exit by SIGTERM (143), an eviction, a lost node or a preemption is nobody's failure.
 bool is_excused(const Pod& pod);

@@ -94,7 +94,8 @@ Task<HttpResponse> Client::send(Call call, std::map<std::string, std::string> he
   HttpResponse response = co_await caller(call.service).call(std::move(target), exchange, call.timeout);
   if (response.status == 401 && exchange.no_credentials()) throw *exchange.no_credentials();
   // 308 is "go on" of an upload; where else a server sends us, our token does not go.
-  const std::string elsewhere = rest::header_of(response, "location");
+  std::string elsewhere = rest::header_of(response, "location");
+  elsewhere.resize(std::min(elsewhere.size(), elsewhere.find('?')));  // a query may carry a token
   if (response.status >= 300 && response.status < 400 && response.status != 308 && !elsewhere.empty()) {
     throw Error(ErrorCode::kFailed,
                 fmt::format("{} {}: the server says that this is at {}", call.service.name, call.operation, elsewhere),

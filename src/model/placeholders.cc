@@ -17,7 +17,7 @@ bool letter(char c) { return ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') ||
 bool digit(char c) { return '0' <= c && c <= '9'; }
 
 // Of a text: a value, a command, or a part of the file that is the provider's own.
-enum class Voice { kValue, kShell, kOpen };
+enum class Voice { kValue, kShell, kOpen, kOwn };
 
 // The words between `open` at `at` and `close`, when they are letters, digits, spaces, '_' and '-' and begin with a
 // letter: "{AMI ID}" gives "AMI ID".
@@ -43,6 +43,7 @@ std::optional<std::string> jinja_word(std::string_view text, size_t at) {
   const std::string_view rest = text.substr(at);
   const std::string_view close = rest.starts_with("{{") ? "}}" : rest.starts_with("{%") ? "%}" : "";
   if (close.empty()) return std::nullopt;
+  if (trim(rest.substr(2)).starts_with('.')) return std::nullopt;  // {{.Names}} is Go's
   const size_t end = rest.find(close);
   return end == std::string_view::npos || end > 200 ? std::nullopt
                                                     : std::optional(std::string(rest.substr(0, end + close.size())));
@@ -114,7 +115,11 @@ class Walker {
     const ConfigKey* row = find_config_key(below);
     const bool shell = row != nullptr && (row->type == KeyType::kCommands || row->type == KeyType::kShell);
     const bool open = row != nullptr && (row->type == KeyType::kOpaque || row->type == KeyType::kAny);
-    walk(entry.value, below, shell ? Voice::kShell : open || voice == Voice::kOpen ? Voice::kOpen : Voice::kValue);
+    Voice of_value = Voice::kValue;
+    if (voice == Voice::kOwn || below == "jobs.env") of_value = Voice::kOwn;
+    if (voice == Voice::kOpen || open) of_value = Voice::kOpen;
+    if (shell) of_value = Voice::kShell;
+    walk(entry.value, below, of_value);
   }
 
   void scalar(const Yaml& node, Voice voice) {

@@ -30,6 +30,8 @@ TEST(Placeholders, VariablesAndCurlyWordsInValues) {
 // Files for Jinja, given to us as they are.
 TEST(Placeholders, JinjaWasNeverRun) {
   EXPECT_EQ(found("provider: {region: \"{{ region }}\"}\n"), Words{"1:20 {{ region }} was never filled in"});
+  EXPECT_EQ(found("jobs: {env: {CHAT: \"{% for m in all %}{{ m }}{% endfor %}\", F: \"{{.Names}}\"}}\n"), Words());
+  EXPECT_EQ(found("auth: {ssh_user: \"{{.Names}}\"}\n"), Words()) << "Go's";
   const auto broken = [](const std::string& text, size_t line) {
     Findings findings;
     EXPECT_TRUE(find_broken_placeholders(text, "c.yaml", line, findings)) << text;

@@ -182,7 +182,10 @@ struct Prepared {
   if (plan.own_group) ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != prepared.parent) ::_exit(127);  // the parent died before the death signal was set
+  struct sigaction hangup {};
+  const bool ignored = ::sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler == SIG_IGN;
   default_signals();
+  if (ignored) ::signal(SIGHUP, SIG_IGN);  // nohup means whatever we start, too
   default_open_files();
   if (plan.in >= 0) ::dup2(plan.in, 0);
   if (plan.out >= 0) ::dup2(plan.out, 1);

@@ -28,13 +28,19 @@ def credentials():
     return json.loads(ask(roles + ask(roles, headers=headers).splitlines()[0], headers=headers))
 
 
+def service():
+    """S3's name in its hosts; AWS's variables ask for others with FIPS 140, or with IPv6."""
+    fips, dual = (os.environ.get("AWS_USE_%s_ENDPOINT" % name, "").lower() == "true" for name in ("FIPS", "DUALSTACK"))
+    return "s3" + ("-fips" if fips else "") + (".dualstack" if dual else "")
+
+
 def request_of(bucket, key, region, endpoint, given):
     path = "/" + urllib.parse.quote(key, safe="/-_.~")
     if endpoint or "." in bucket:
         path = "/" + bucket + path
-        base = endpoint.rstrip("/") or "https://s3.%s.%s" % (region, domain(region))
+        base = endpoint.rstrip("/") or "https://%s.%s.%s" % (service(), region, domain(region))
     else:
-        base = "https://%s.s3.%s.%s" % (bucket, region, domain(region))
+        base = "https://%s.%s.%s.%s" % (bucket, service(), region, domain(region))
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     headers = {"host": urllib.parse.urlsplit(base).netloc, "x-amz-content-sha256": "UNSIGNED-PAYLOAD",
                "x-amz-date": now, "x-amz-security-token": given["Token"]}

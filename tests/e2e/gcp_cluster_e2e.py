@@ -210,6 +210,7 @@ class WithOsLogin(GceCase):
         self.rubato("up", "-y", "cluster.yaml")
         done = self.rubato("down", "-y", "cluster.yaml")
         self.assertIn("note: kept: the SSH key in OS Login of", done.stderr)
+        self.assertEqual(len(self.cloud.world.os_login.profiles[self.cloud.world.tester]["keys"]), 1)
 
     def test_who_may_not_is_told_the_role(self):
         self.cloud.world.settings["deny"] = {"*": ["compute.instances.osLogin", "compute.instances.osAdminLogin"]}

@@ -262,6 +262,7 @@ Task<CloudMachine> CloudInstances::wait_until_running(NodeId node) {
     const CloudMachine* found = made != made_.end() ? listed(made->second.id) : alive(node);
     if (!found && made == made_.end()) found = ended(node);  // it was there, and has a reason
     const bool running = found && found->state == MachineState::kRunning;
+    if (running && found->no_user) throw *found->no_user;
     if (running && !address_of(*found).empty()) co_return *found;
     if (found && is_gone(*found)) {
       made_.erase(node);

@@ -31,6 +31,7 @@ struct CloudMachine {
   std::string launch_hash, zone, network;
   std::string private_address, public_address;
   std::string user;           // who logs in; empty: the cluster file's
+  std::optional<Error> no_user;  // why nobody can for now
   std::string end_reason;     // of an ended one; empty: not known
   bool lacked_stock = false;  // it ended before it ran because the cloud had none
   bool spot = false;

@@ -59,7 +59,7 @@ Task<HeadMachine> end_gcp_head(World& world, const ClusterFile& file, HeadMachin
   const size_t ended = co_await instances.end_all();
   if (settings.on_progress) settings.on_progress("Google Cloud: what surrounded them");
   RemovedSurroundings removed = co_await remove_gcp_surroundings(cloud.client(), config);
-  Task<void> login = remove_login(cloud.client(), config, file, removed);
+  Task<void> login = remove_login(cloud.client(), config, file, cloud.has_used_login(), removed);
   co_await try_removal("the SSH key in OS Login", std::move(login), removed);
   co_return ended_head(ended, removed);
 }

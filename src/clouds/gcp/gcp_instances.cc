@@ -92,7 +92,13 @@ Task<std::vector<CloudMachine>> GcpMachines::list() {
   const bool any_login = std::ranges::any_of(found, [&](const gcp::Instance& one) {
     return one.uses_login && one.label(kClusterLabel) == config_->cluster;
   });
-  if (any_login) co_await ensure_login();
+  has_used_login_ = has_used_login_ || any_login;
+  std::optional<Error> no_login;
+  try {
+    if (any_login) co_await ensure_login();
+  } catch (const Error& error) {
+    no_login = error;  // who only ends machines needs no user
+  }
   std::vector<CloudMachine> out;
   listed_.clear();
   for (const gcp::Instance& one : found) {
@@ -100,6 +106,7 @@ Task<std::vector<CloudMachine>> GcpMachines::list() {
     if (one.label(kClusterLabel) != config_->cluster) continue;
     out.push_back(machine_of(one));
     if (one.uses_login) out.back().user = login_user_;
+    if (one.uses_login) out.back().no_user = no_login;
     listed_[out.back().id] = one;
     zones_.erase(out.back().id);
   }

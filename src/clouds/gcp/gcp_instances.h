@@ -43,6 +43,7 @@ class GcpMachines final : public MachineCloud {
   Task<void> write_status(std::vector<std::string> ids, std::string status) override;
 
   gcp::Client& client();  // once it is open
+  bool has_used_login() const { return has_used_login_; }  // a machine of those that were listed
 
  private:
   struct Outcome {
@@ -64,6 +65,7 @@ class GcpMachines final : public MachineCloud {
   const GcpMachinesSettings settings_;
   std::optional<GcpConfig> config_;
   std::unique_ptr<gcp::Client> client_;
+  bool has_used_login_ = false;
   std::string login_user_;                       // ours, of machines with OS Login; empty: not asked for yet
   std::map<std::string, gcp::Instance> listed_;  // by our id, as last listed
   std::map<std::string, std::string> zones_;     // of machines that we made, by id

@@ -287,7 +287,7 @@ class GcpSurroundingsTest : public GcpInstancesTest {
   Task<RemovedSurroundings> forget(gcp::Client& client) {
     RemovedSurroundings out;
     const GcpConfig config = gcp_config_from_json(compile_gcp_config(file));
-    co_await remove_login(client, config, file, out);
+    co_await remove_login(client, config, file, false, out);
     co_return out;
   }
   static Task<size_t> count_keys(gcp::Client& client) {
@@ -377,9 +377,10 @@ TEST_F(GcpSurroundingsTest, OnlyOurKeyIsRemovedFromOsLogin) {
   const auto import = [&](const std::string& key, const std::string& comment) {
     return run<std::string>([key, comment](gcp::Client& client) { return import_as(client, key, comment); });
   };
+  const std::string ours = login_comment(gcp_config_from_json(compile_gcp_config(file)));
   import("ssh-ed25519 AAAA mine", "other");
-  const std::string user = import("ssh-ed25519 BBBB mine", "rubato-lab");
-  EXPECT_EQ(import("ssh-ed25519 AAAA mine", "rubato-lab"), user) << "one that is there keeps its comment";
+  const std::string user = import("ssh-ed25519 BBBB mine", ours);
+  EXPECT_EQ(import("ssh-ed25519 AAAA mine", ours), user) << "one that is there keeps its comment";
   const RemovedSurroundings removed = run<RemovedSurroundings>([this](gcp::Client& client) { return forget(client); });
   ASSERT_EQ(removed.removed.size(), 1u);
   EXPECT_NE(removed.removed[0].find("SSH key in OS Login"), std::string::npos);

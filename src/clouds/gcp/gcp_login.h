@@ -18,7 +18,9 @@ bool any_uses_login(const ClusterFile& file, bool of_project);
 // is without sudo, else empty.
 Task<std::string> check_login_permission(gcp::Client& client, GcpConfig config);
 
-// The key that was made for the cluster; one that the file names is a person's own, and stays.
-Task<void> remove_login(gcp::Client& client, GcpConfig config, const ClusterFile& file, RemovedSurroundings& out);
+// The key that was made for the cluster; one that the file names is a person's own, and stays. `used`: some of its
+// machines had OS Login, whatever file and project say now.
+Task<void> remove_login(gcp::Client& client, GcpConfig config, const ClusterFile& file, bool used,
+                        RemovedSurroundings& out);
 
 }  // namespace rubato::clouds
