@@ -439,6 +439,14 @@ class OwnAccumulation(InPlaceCase):
         for name in agent.members:
             self.assertEqual(self.result(agent, name)["counts"], [4.0] * 60, agent.story())
 
+    def test_a_worker_joins_while_another_loop_evaluates(self):
+        """Two batches of the epoch are added up by then: it joins after the update that they are in."""
+        agent = self.agent("own_accumulation.py", 4, 60, 6, "--across", 4)
+        self.start_members(agent, 2)
+        self.grow(agent)
+        for name in agent.members:
+            self.assertEqual(self.result(agent, name)["counts"], [4.0] * 60, agent.story())
+
 
 class ResultCase(InPlaceCase):
     """The weights are those of a training by one worker."""

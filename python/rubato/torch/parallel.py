@@ -326,6 +326,8 @@ class AdaptiveDataParallel(torch.nn.Module):
                 result = self._update(loop, lambda: step(*args, **kwargs), zero_grad)
             if loop is not None:  # not before: a closure's backward is not late
                 loop.updated.add(id(self))
+            else:  # between two loops: for what the last one has left
+                Loop._owed = 0
             return result
 
         def adaptive_zero_grad(*args, **kwargs):
