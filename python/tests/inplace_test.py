@@ -447,6 +447,13 @@ class OwnAccumulation(InPlaceCase):
         for name in agent.members:
             self.assertEqual(self.result(agent, name)["counts"], [4.0] * 60, agent.story())
 
+    def test_a_worker_is_killed_when_one_is_a_batch_ahead(self):
+        """What had been added up is given up; from there on the survivors train the same batches."""
+        agent = self.agent("own_accumulation.py", 4, 60, 6, "--kill-at", 4)
+        first, second, _ = self.start_members(agent, 3)
+        for name in (first, second):
+            self.assertEqual(sorted(self.result(agent, name)["counts"]), [3.0] * 6 + [4.0] * 54, agent.story())
+
 
 class ResultCase(InPlaceCase):
     """The weights are those of a training by one worker."""

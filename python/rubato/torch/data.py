@@ -369,7 +369,7 @@ class Loop:
 
     def end_step(self):
         """True when the step was dropped; it is to be taken again then, unless another member has completed it."""
-        if not self.dropped:
+        if not self.was_broken():
             self._count_owed()
             self.count_samples()
             self._commit(True)
@@ -382,6 +382,11 @@ class Loop:
             model.begin_anew()
         self.dropped, self.batch = False, None
         return True
+
+    def was_broken(self):
+        """Also of a batch whose gradients only add up: no optimizer was called that could have dropped the step."""
+        self.dropped = self.dropped or any(model._lost for model in list(Loop.models))
+        return self.dropped
 
     def _count_owed(self):
         """After a batch. In one in which the group changed, the script's own collectives have met: nothing is left then."""
