@@ -116,7 +116,8 @@ class Loop:
         self.counted = False  # the step under way, by the update of the first of its models
         self.micro_count = 1  # of the step under way
         self.exchanged = set()  # ids of the models whose gradients were averaged in this micro-step
-        self.updated = set()  # and of those whose optimizer was called in it
+        self.passed_by = set()  # of those that a worker alone has called without any exchange
+        self.updated = set()  # of those whose optimizer was called in it
         self._size = 0  # samples of the step under way that the cursor has not passed yet
         self._saved_at = time.monotonic()
         self._prepared = False  # for the next checkpoint
@@ -390,7 +391,7 @@ class Loop:
 
     def _count_owed(self):
         """After a batch. In one in which the group changed, the script's own collectives have met: nothing is left then."""
-        owes = (self.exchanged or Loop._owed) and not self.updated and Loop._owed_in == _changes()
+        owes = (self.exchanged or self.passed_by or Loop._owed) and not self.updated and Loop._owed_in == _changes()
         Loop._owed = Loop._owed + 1 if owes else 0
 
     @staticmethod
@@ -408,6 +409,7 @@ class Loop:
     def enter_micro(self, index, count):
         self.micro, self.micro_count, self.optim_step = index, count, index == count - 1
         self.exchanged.clear()
+        self.passed_by.clear()
         self.updated.clear()
 
 

@@ -144,7 +144,10 @@ class AdaptiveDataParallel(torch.nn.Module):
         first = not self._ddp
         if first:
             self._build()
-        self._ddp[0].require_backward_grad_sync = loop is None or (loop.is_optim_step() and not self._passes_by(loop))
+        passes = loop is not None and self._passes_by(loop)
+        if passes:
+            loop.passed_by.add(id(self))
+        self._ddp[0].require_backward_grad_sync = loop is None or (loop.is_optim_step() and not passes)
         # Other loops' batches are others. A fixed batch is no wish to be sized by goodput: such a job takes the room there is.
         timed = loop is not None and loop.autoscales and loop.regular and loop.training and not first
         self._began = _Moment(self._on_gpu) if timed else None
