@@ -87,6 +87,10 @@ class AdaptiveDataParallel(torch.nn.Module):
         loop = current_dataloader()
         return loop is None or loop.is_optim_step()
 
+    @require_backward_grad_sync.setter
+    def require_backward_grad_sync(self, value):
+        """Scripts that accumulate by themselves set DistributedDataParallel's. Gradients are exchanged with each batch."""
+
     @contextlib.contextmanager
     def no_sync(self):
         """For scripts that accumulate by themselves: as DistributedDataParallel's, but that gradients are exchanged all the
