@@ -375,14 +375,23 @@ class Loop:
             self.count_samples()
             self._commit(True)
             return False
-        Loop._owed = 0
         steps = profile.current().steps
         self.agree()
+        Loop._owed = 0
         self._commit(self.counted or profile.current().steps > steps)  # one of several models may have been updated
         for model in list(Loop.models):
             model.begin_anew()
         self.dropped, self.batch = False, None
         return True
+
+    @staticmethod
+    def added():
+        """Batches whose gradients the script had added up when the group was left."""
+        return Loop._owed
+
+    @staticmethod
+    def give_up_added():
+        Loop._owed = 0
 
     def was_broken(self):
         """Also of a batch whose gradients only add up: no optimizer was called that could have dropped the step."""
