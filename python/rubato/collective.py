@@ -16,6 +16,7 @@ import operator
 import queue
 import threading
 import time
+import traceback
 
 import torch
 import torch.distributed as dist
@@ -72,7 +73,10 @@ class _Beside:
     def _work(self):
         while (given := self._queue.get()) is not None:
             call, args = given
-            call(*args)
+            try:
+                call(*args)
+            except Exception:  # what it was for has not ended; the next ones shall
+                traceback.print_exc()
 
 
 class _Operation:
@@ -187,8 +191,8 @@ def _run(operation, group, generation):
         if groups.broken():
             return
         values = _gather(operation.data, group)
-    except RuntimeError as error:
-        if not groups.failed(error, generation):
+    except Exception as error:  # of another kind than RuntimeError it is not a lost worker's
+        if not isinstance(error, RuntimeError) or not groups.failed(error, generation):
             _pending.popleft()
             operation.future.set_exception(error)
         return

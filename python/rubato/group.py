@@ -283,17 +283,18 @@ class Group:
     def _settle(self):
         """All members tell how far they are; the most advanced one gives its state to those that lack it."""
         from rubato import collective
+        from rubato.torch.data import Loop
 
         plan, rank = self._plan, env.rank()
         mine = {"veteran": self.veteran, "step": self._step(), "updates": self._profile().updates,
-                "operations": collective.operations(),
+                "added": Loop.added(), "operations": collective.operations(),
                 "seed": torch.initial_seed() % _SEED_RANGE, "memory_limit": self._profile().memory_limit}
         prefix = f"{plan.generation}/settle/"
         self._client.set(f"{prefix}{rank}", json.dumps(mine).encode())
         texts = self._client.get([f"{prefix}{one.rank}" for one in plan.members], SETTLE_S)
         documents = [json.loads(text) for text in texts]
-        headers = [membership.Header(i, one["veteran"], one["step"], one["operations"], one["updates"])
-                   for i, one in enumerate(documents)]
+        headers = [membership.Header(i, one["veteran"], one["step"], one["operations"], one["updates"],
+                                     one["added"]) for i, one in enumerate(documents)]
         choice = membership.choose(headers)
         received = transfer.exchange(choice, rank, self._control) if choice.needy else None
         result = self._last_result(choice, rank, prefix)
@@ -313,6 +314,7 @@ class Group:
                 raise Superseded(f"generation {plan.generation} broke when all members had met: {self._broken}")
             self.settled = True
             self.folder.report("training", plan.generation, self._step())
+        Loop.give_up_added()  # not before: whoever meets again is as far as before
         if rank == 0 and self._previous:
             self._client.delete(f"{self._previous}/")
 

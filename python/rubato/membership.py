@@ -17,7 +17,7 @@ import threading
 from rubato import env
 
 Member = collections.namedtuple("Member", "id rank local_rank node")
-Header = collections.namedtuple("Header", "rank veteran step operations updates", defaults=(0,))
+Header = collections.namedtuple("Header", "rank veteran step operations updates added", defaults=(0, 0))
 Choice = collections.namedtuple("Choice", "source needy behind")
 
 PLAN_BYTES_MAX = 16 << 20
@@ -64,19 +64,24 @@ def choose(headers):
 
     A veteran has been in a group, its state is the job's; somebody else's is what it read from a checkpoint, and
     counts only where there is no veteran. Steps of veterans differ by one at most: a step ends when all have given
-    their gradients to it; of several models, each has an update of its own. The most advanced one is the source, the
-    lowest rank among equals; `needy` get its state.
+    their gradients to it; of several models, each has an update of its own; where a script adds gradients up, `added` are
+    the batches since the last one. The most advanced one is the source, the lowest rank among equals; `needy` get its state.
     `behind`: those that have missed the last small collective, but no step: they get its result alone.
     """
     veterans = [one for one in headers if one.veteran]
     candidates = veterans or headers
-    best = max((one.step, one.updates, one.operations) for one in candidates)
-    source = min(one.rank for one in candidates if (one.step, one.updates, one.operations) == best)
+    best = max(_progress(one) for one in candidates)
+    source = min(one.rank for one in candidates if _progress(one) == best)
     if not veterans and best[0] == 0:
         return Choice(source, (), ())  # nothing was trained yet
-    needy = tuple(one.rank for one in headers if (one.step, one.updates) < best[:2] or (veterans and not one.veteran))
+    needy = tuple(one.rank for one in headers if (one.step, one.updates) < best[:2] or (veterans and not one.veteran)
+                  or (one.operations == best[2] and one.added < best[3]))
     behind = tuple(one.rank for one in veterans if one.rank not in needy and one.operations < best[2])
     return Choice(source, needy, behind)
+
+
+def _progress(header):
+    return header.step, header.updates, header.operations, header.added
 
 
 class Folder:

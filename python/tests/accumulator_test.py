@@ -1,8 +1,11 @@
+import contextlib
+import io
 import unittest
+from unittest import mock
 
 import testing
 import torch
-from rubato import checkpoint
+from rubato import checkpoint, collective
 from rubato.torch import Accumulator, AdaptiveDataLoader, remaining_epochs_until
 
 
@@ -105,6 +108,32 @@ class Accumulating(testing.LibraryTest):
                 stats["count"] += 10
             with stats.synchronized():
                 self.assertEqual(stats["count"], 23)
+
+
+class Beside(testing.LibraryTest):
+    """The thread in which collectives run beside the training."""
+
+    def setUp(self):
+        super().setUp()
+        collective.initialize()
+        self.addCleanup(collective.teardown)
+
+    def test_an_error_of_any_kind_is_that_of_its_collective_alone(self):
+        with mock.patch.object(collective, "_gather", side_effect=ValueError("no such group")):
+            failed = collective.allreduce_async(1)
+            with self.assertRaisesRegex(ValueError, "no such group"):
+                failed.result(timeout=60)
+        self.assertEqual(collective.allreduce_async(2).result(timeout=60), 2)
+
+    def test_goes_on_where_not_even_the_error_can_be_reported(self):
+        """As where the disk is full that the agent reads reports from."""
+        with contextlib.redirect_stderr(io.StringIO()) as errors:
+            beside = collective._Beside()
+            beside.submit(mock.Mock(side_effect=OSError("no space left")))
+            beside.submit(after := mock.Mock(), "given")
+            beside.end()
+        after.assert_called_once_with("given")
+        self.assertIn("no space left", errors.getvalue())
 
 
 if __name__ == "__main__":

@@ -2,9 +2,14 @@
 import os
 import subprocess
 import sys
+import threading
 import unittest
+from unittest import mock
 
 import testing
+import torch.distributed as dist
+from rubato import collective
+from rubato.torch import ending, init_process_group
 
 LIMIT_S = 120  # only a worker that waits for ever reaches it
 
@@ -33,6 +38,21 @@ class Ending(testing.LibraryTest):
         self.assertIn("ValueError: the script's own", of_failed)
         self.assertNotEqual(failed, 0)
         self.assertNotEqual(other, 0, of_other)
+
+    def test_a_group_that_nobody_waits_for_any_more_is_not_taken_from_the_script(self):
+        """It may have begun another `with rubato.elastic(…)` by then."""
+        init_process_group("gloo")
+        self.addCleanup(dist.destroy_process_group)
+        self.addCleanup(collective.teardown)
+        others = threading.Event()
+        with mock.patch.object(ending, "_LEAVE_S", 0.0), \
+                mock.patch.object(collective, "teardown", others.wait):
+            ending.leave(failed=False)
+            left = [one for one in threading.enumerate() if one.name == "rubato-ending"]
+            others.set()
+            for one in left:
+                one.join()
+        self.assertTrue(dist.is_initialized())
 
 
 if __name__ == "__main__":

@@ -122,6 +122,16 @@ class Group(GroupCase):
             self.assertEqual(codes, [0] * 3, testing.output(folder, 1, 0))
             self.assertEqual(json.loads(testing.output(folder, 1, 0).split("result ")[1])["counts"], [2.0] * 60)
 
+    def test_a_worker_alone_asked_to_go_between_two_updates_of_the_script(self):
+        """After fifty updates, when nothing is measured in most of its steps."""
+        arguments = ("20", "60", "6")
+        stopped = testing.start_group("own_accumulation.py", 1, self.folder.name, 0, (*arguments, "--stop-at", "131"))
+        self.assertEqual(self.finish(stopped), [143], testing.output(self.folder.name, 0, 0))
+        codes = self.finish(testing.start_group("own_accumulation.py", 1, self.folder.name, 1, arguments))
+        text = testing.output(self.folder.name, 1, 0)
+        self.assertEqual(codes, [0], text)
+        self.assertEqual(json.loads(text.split("result ")[1])["counts"], [20.0] * 60)
+
     def test_the_same_lives_draw_the_same_numbers(self):
         def live(name):
             folder, drawn = self.fresh(name), []

@@ -439,6 +439,21 @@ class OwnAccumulation(InPlaceCase):
         for name in agent.members:
             self.assertEqual(self.result(agent, name)["counts"], [4.0] * 60, agent.story())
 
+    def test_a_worker_joins_while_another_loop_evaluates(self):
+        """Two batches of the epoch are added up by then: it joins after the update that they are in."""
+        agent = self.agent("own_accumulation.py", 4, 60, 6, "--across", 4)
+        self.start_members(agent, 2)
+        self.grow(agent)
+        for name in agent.members:
+            self.assertEqual(self.result(agent, name)["counts"], [4.0] * 60, agent.story())
+
+    def test_a_worker_is_killed_when_one_is_a_batch_ahead(self):
+        """What had been added up is given up; from there on the survivors train the same batches."""
+        agent = self.agent("own_accumulation.py", 4, 60, 6, "--kill-at", 4)
+        first, second, _ = self.start_members(agent, 3)
+        for name in (first, second):
+            self.assertEqual(sorted(self.result(agent, name)["counts"]), [3.0] * 6 + [4.0] * 54, agent.story())
+
 
 class ResultCase(InPlaceCase):
     """The weights are those of a training by one worker."""

@@ -74,6 +74,12 @@ class Choice(unittest.TestCase):
         headers = [Header(0, True, 7, 2, 13), Header(1, True, 7, 2, 14), Header(2, True, 7, 2, 14)]
         self.assertEqual(membership.choose(headers), (1, (0,), ()))
 
+    def test_a_veteran_that_missed_a_batch_of_several_for_one_update_gets_the_state(self):
+        headers = [Header(0, True, 7, 2, 7, 1), Header(1, True, 7, 2, 7, 2), Header(2, True, 7, 2, 7, 2)]
+        self.assertEqual(membership.choose(headers), (1, (0,), ()))
+        headers[0] = Header(0, True, 7, 1, 7, 1)  # in a collective that the others have seen the end of, and go on from
+        self.assertEqual(membership.choose(headers), (1, (), (0,)))
+
     def test_everybody_ends_with_the_most_advanced_state(self):
         draw = random.Random(4)
         for _ in range(500):

@@ -133,6 +133,13 @@ class Steps(testing.LibraryTest):
                 self.optimizer.zero_grad()
         self.assertEqual((profile.current().updates, len(gradients)), (4, 4))
 
+    def test_scripts_may_say_when_gradients_are_exchanged(self):
+        """As to DistributedDataParallel; they are exchanged with each batch."""
+        for i, batch in enumerate(self.loader):
+            self.net.require_backward_grad_sync = i % 2 == 1
+            self.backward(batch)
+            self.assertTrue(self.net.require_backward_grad_sync)
+
     def test_a_second_step_of_a_batch_that_is_accumulated_is_warned_of_once(self):
         self.loader.autoscale_batch_size(4, local_bsz_bounds=(1, 2), gradient_accumulation=True)
         with warnings.catch_warnings(record=True) as caught:

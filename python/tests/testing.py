@@ -40,6 +40,7 @@ def forget():
     epoch._reset()
     data._flags = profile._profile = None
     data.Loop.current = data.Loop._training = None
+    data.Loop._owed = data.Loop._owed_in = 0
     data.Loop._positions.clear()
     data.Loop.models.clear()
     data.Loop._all.clear()

@@ -89,6 +89,10 @@ class Loop:
     sharded = weakref.WeakSet()  # models whose shards all workers have together
     pass_samples = None  # of one epoch; None: nobody knows
     _just_saved = False  # at the last `agree`, of whichever loop; alike on all workers
+    # Batches since the first one whose gradients the script has not given to an optimizer yet, also over the end of a loop;
+    # alike on all workers, so that all or none of them ask the others in `agree`.
+    _owed = 0
+    _owed_in = 0  # the group that it is valid for: gradients go with the group
 
     def __init__(self, batch_size):
         if not isinstance(batch_size, int) or batch_size < 1:
@@ -112,12 +116,12 @@ class Loop:
         self.counted = False  # the step under way, by the update of the first of its models
         self.micro_count = 1  # of the step under way
         self.exchanged = set()  # ids of the models whose gradients were averaged in this micro-step
-        self.updated = set()  # and of those whose optimizer was called in it
+        self.passed_by = set()  # of those that a worker alone has called without any exchange
+        self.updated = set()  # of those whose optimizer was called in it
         self._size = 0  # samples of the step under way that the cursor has not passed yet
         self._saved_at = time.monotonic()
         self._prepared = False  # for the next checkpoint
         self._warned = False  # of a batch below the first one
-        self._owed = 0  # batches before this one whose gradients the script has not given to an optimizer yet
         self.state = _LoopState(state_name(KIND))
         checkpoint.load_first(self.state)
         Loop._all.add(self)
@@ -250,7 +254,9 @@ class Loop:
     def agree_when_updated(self):
         """As `agree`, but not while the script adds gradients up: those of a group that is left, or of a process that
         ends, are given up, and their samples would count nowhere."""
-        return (self._owed == 0 or self._owed >= OWED_MAX or group.broken()) and self.agree()
+        if Loop._owed_in != _changes():
+            Loop._owed, Loop._owed_in = 0, _changes()
+        return (Loop._owed == 0 or Loop._owed >= OWED_MAX or group.broken()) and self.agree()
 
     def agree(self):
         """Between two optimizer steps: saves, leaves, meets in another group; True when steps are to be planned anew."""
@@ -364,19 +370,38 @@ class Loop:
 
     def end_step(self):
         """True when the step was dropped; it is to be taken again then, unless another member has completed it."""
-        if not self.dropped:
-            self._owed = self._owed + 1 if self.exchanged and not self.updated else 0
+        if not self.was_broken():
+            self._count_owed()
             self.count_samples()
             self._commit(True)
             return False
-        self._owed = 0
         steps = profile.current().steps
         self.agree()
+        Loop._owed = 0
         self._commit(self.counted or profile.current().steps > steps)  # one of several models may have been updated
         for model in list(Loop.models):
             model.begin_anew()
         self.dropped, self.batch = False, None
         return True
+
+    @staticmethod
+    def added():
+        """Batches whose gradients the script had added up when the group was left."""
+        return Loop._owed
+
+    @staticmethod
+    def give_up_added():
+        Loop._owed = 0
+
+    def was_broken(self):
+        """Also of a batch whose gradients only add up: no optimizer was called that could have dropped the step."""
+        self.dropped = self.dropped or any(model._lost for model in list(Loop.models))
+        return self.dropped
+
+    def _count_owed(self):
+        """After a batch. In one in which the group changed, the script's own collectives have met: nothing is left then."""
+        owes = (self.exchanged or self.passed_by or Loop._owed) and not self.updated and Loop._owed_in == _changes()
+        Loop._owed = Loop._owed + 1 if owes else 0
 
     @staticmethod
     def _commit(counted):
@@ -393,6 +418,7 @@ class Loop:
     def enter_micro(self, index, count):
         self.micro, self.micro_count, self.optim_step = index, count, index == count - 1
         self.exchanged.clear()
+        self.passed_by.clear()
         self.updated.clear()
 
 

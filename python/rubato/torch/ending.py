@@ -34,17 +34,21 @@ def _leave_at_exit():
 
 def leave(failed):
     """Leaves the group, but does not wait for long. `failed`: this worker ends with an error."""
-    thread = threading.Thread(target=_leave, name="rubato-ending", daemon=True)
+    given_up = threading.Event()
+    thread = threading.Thread(target=_leave, args=(given_up,), name="rubato-ending", daemon=True)
     thread.start()
     thread.join(_LEAVE_FAILED_S if failed else _LEAVE_S)
+    given_up.set()
 
 
-def _leave():
+def _leave(given_up):
     planned = groups.current()
     if planned is not None:
         planned.leave()
         return
     collective.teardown()
+    if given_up.is_set():  # the script goes on, and may use the group
+        return
     for model in list(Loop.models):  # their DistributedDataParallel keeps the group
         model.leave_group()
     dist.destroy_process_group()

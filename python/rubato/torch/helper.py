@@ -83,7 +83,7 @@ class AdaptiveDataLoaderHelper(Loop):
         self.enter_micro(min(self._micros_done, count - 1), count)
         self.weight, self.regular = 1 / count, True
         yield
-        if self.dropped:
+        if self.was_broken():
             self.state.cursor = self._step_began_at  # or we get that of a member that has completed the step
             self._micros_done = 0
             self.end_step()

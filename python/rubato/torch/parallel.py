@@ -87,6 +87,10 @@ class AdaptiveDataParallel(torch.nn.Module):
         loop = current_dataloader()
         return loop is None or loop.is_optim_step()
 
+    @require_backward_grad_sync.setter
+    def require_backward_grad_sync(self, value):
+        """Scripts that accumulate by themselves set DistributedDataParallel's. Gradients are exchanged with each batch."""
+
     @contextlib.contextmanager
     def no_sync(self):
         """For scripts that accumulate by themselves: as DistributedDataParallel's, but that gradients are exchanged all the
@@ -144,7 +148,10 @@ class AdaptiveDataParallel(torch.nn.Module):
         first = not self._ddp
         if first:
             self._build()
-        self._ddp[0].require_backward_grad_sync = loop is None or (loop.is_optim_step() and not self._passes_by(loop))
+        passes = loop is not None and self._passes_by(loop)
+        if passes:
+            loop.passed_by.add(id(self))
+        self._ddp[0].require_backward_grad_sync = loop is None or (loop.is_optim_step() and not passes)
         # Other loops' batches are others. A fixed batch is no wish to be sized by goodput: such a job takes the room there is.
         timed = loop is not None and loop.autoscales and loop.regular and loop.training and not first
         self._began = _Moment(self._on_gpu) if timed else None
@@ -326,6 +333,8 @@ class AdaptiveDataParallel(torch.nn.Module):
                 result = self._update(loop, lambda: step(*args, **kwargs), zero_grad)
             if loop is not None:  # not before: a closure's backward is not late
                 loop.updated.add(id(self))
+            else:  # between two loops: for what the last one has left
+                Loop._owed = 0
             return result
 
         def adaptive_zero_grad(*args, **kwargs):
