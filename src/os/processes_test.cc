@@ -258,6 +258,7 @@ TEST_F(RealProcessesTest, GivesNoInputWhenNoneIsWanted) {
 
 TEST_F(RealProcessesTest, LeadsItsOwnGroupWithDefaultSignals) {
   ::signal(SIGPIPE, SIG_IGN);
+  const auto hangup_before = ::signal(SIGHUP, SIG_DFL);  // under nohup it is ignored
   sigset_t blocked;
   sigemptyset(&blocked);
   sigaddset(&blocked, SIGUSR1);
@@ -265,6 +266,7 @@ TEST_F(RealProcessesTest, LeadsItsOwnGroupWithDefaultSignals) {
   const Finished finished = run(spec_of({"grep", "-E", "^(Pid|SigBlk|SigIgn|SigCgt|NSpgid)", "/proc/self/status"}));
   ::sigprocmask(SIG_UNBLOCK, &blocked, nullptr);
   ::signal(SIGPIPE, SIG_DFL);
+  ::signal(SIGHUP, hangup_before);
   std::istringstream lines(finished.out);
   std::map<std::string, std::string> fields;
   for (std::string name, value; lines >> name >> value;) fields[name] = value;
@@ -272,6 +274,13 @@ TEST_F(RealProcessesTest, LeadsItsOwnGroupWithDefaultSignals) {
   EXPECT_EQ(fields["SigBlk:"], "0000000000000000");
   // 32 and 33 belong to glibc, which lets nobody change them: whoever started the tests may have them ignored.
   EXPECT_EQ(std::stoull(fields["SigIgn:"], nullptr, 16) & ~0x180000000ULL, 0u) << fields["SigIgn:"];
+}
+
+TEST_F(RealProcessesTest, LeavesAHangupIgnoredThatIsIgnoredHere) {
+  const auto before = ::signal(SIGHUP, SIG_IGN);
+  const Finished finished = run(spec_of({"sh", "-c", "kill -HUP $$; echo lives"}));
+  ::signal(SIGHUP, before);
+  EXPECT_EQ(finished.out, "lives\n");
 }
 
 TEST_F(RealProcessesTest, GivesNoDescriptorButTheStandardStreams) {

@@ -5,7 +5,6 @@
 import argparse
 import math
 import os
-import time
 
 import torch
 import torch.nn as nn
@@ -16,6 +15,7 @@ from torchtext.data.utils import get_tokenizer
 import adaptdl
 import adaptdl.torch as adl
 from adaptdl.torch.iterator import AdaptiveBPTTIterator
+from testing import pause
 
 parser = argparse.ArgumentParser()
 parser.add_argument("epochs", type=int)
@@ -75,7 +75,7 @@ def train(epoch):
         writer.add_scalar("Throughput/Gain", model.gain, epoch)
         train_iter.to_tensorboard(writer, epoch, tag_prefix="Data")
         model.to_tensorboard(writer, epoch, tag_prefix="Model")
-        time.sleep(args.slow)
+        pause(args.slow)
     with stats.synchronized():
         stats["loss_avg"] = stats["loss_sum"] / stats["total"]
         print("Train:", stats, flush=True)
