@@ -226,7 +226,8 @@ class ClusterStory(Story):
             raise Broken(f"{processes} processes have trained, not 6: somebody was restarted")
         if accuracy < 0.7:  # one in four is chance
             raise Broken(f"after {passes} passes it is right about {100 * accuracy:.0f} % of the pictures only")
-        self.good(f"{steps} steps by {processes} processes, of which none was restarted; {again} were taken again")
+        self.good(f"{steps} steps by {processes} processes, of which none was restarted; "
+                  f"{again} {'was' if again == 1 else 'were'} taken again")
         self.good(f"every sample was seen exactly once an epoch, in each of {passes}; right about "
                   f"{100 * accuracy:.0f} % of the pictures")
 
