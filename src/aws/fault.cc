@@ -17,7 +17,6 @@ namespace {
 using rest::Verdict;
 
 constexpr size_t kFaultBytesMax = size_t{1} << 20;
-constexpr size_t kMessageShownMax = 600;
 
 template <size_t N>
 bool is_one_of(std::string_view code, const std::array<std::string_view, N>& list) {
@@ -244,9 +243,7 @@ Verdict judge_fault(const HttpResponse& response, const Fault& fault, WallTime n
 
 rest::CloudError make_error(const CallName& call, const Fault& fault, int status) {
   const ErrorCode code = code_of(fault, status);
-  std::string message = fault.message;
-  if (message.size() > kMessageShownMax) message = message.substr(0, kMessageShownMax) + "…";
-  while (message.ends_with('.')) message.pop_back();
+  const std::string message = rest::shown_message(fault.message);
   const std::string reason = fault.code.empty() ? fmt::format("HTTP status {}", status) : fault.code;
   std::string what = fmt::format("{} {}: {}", call.service, call.operation, reason);
   if (!message.empty()) what += ": " + message;

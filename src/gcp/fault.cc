@@ -18,7 +18,6 @@ using rest::object_at;
 using rest::text_at;
 using rest::Verdict;
 
-constexpr size_t kMessageShownMax = 600;
 
 template <size_t N>
 bool is_one_of(std::string_view reason, const std::array<std::string_view, N>& list) {
@@ -136,9 +135,7 @@ Verdict judge_fault(const HttpResponse& response, const Fault& fault) {
 
 rest::CloudError make_error(const CallName& call, const Fault& fault, int status) {
   const ErrorCode code = code_of(fault, status);
-  std::string message = fault.message;
-  if (message.size() > kMessageShownMax) message = message.substr(0, kMessageShownMax) + "…";
-  while (message.ends_with('.')) message.pop_back();
+  const std::string message = rest::shown_message(fault.message);
   std::string what = fmt::format("{}: {}", call.operation,
                                  fault.reason.empty() ? fmt::format("HTTP status {}", status) : fault.reason);
   if (!message.empty()) what += ": " + message;

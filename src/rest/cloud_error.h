@@ -16,4 +16,12 @@ class CloudError : public Error {
       : Error(code_in, std::move(message_in), std::move(where_in), std::move(hint_in)) {}
 };
 
+// A cloud's own message as a part of ours: not too long, and our sentence ends it.
+inline std::string shown_message(const std::string& message) {
+  constexpr size_t kShownMax = 600;
+  std::string out = message.size() > kShownMax ? message.substr(0, kShownMax) + "…" : message;
+  while (out.ends_with('.')) out.pop_back();
+  return out;
+}
+
 }  // namespace rubato::rest

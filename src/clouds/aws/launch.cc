@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "aws/policy.h"
+#include "clouds/common/cloud_instances.h"
 #include "core/error.h"
 #include "core/sha256.h"
 #include "core/text.h"
@@ -338,8 +339,7 @@ Ec2Surroundings surroundings_from_json(const json& given) {
     out.endpoints = given.value("endpoints", out.endpoints);
     return out;
   } catch (const json::exception& error) {
-    throw Error(ErrorCode::kUsage, fmt::format("this does not tell what surrounds the machines: {}", error.what()), "",
-                "run rubato up with the cluster file again");
+    throw not_surroundings(error);
   }
 }
 

@@ -29,6 +29,11 @@ Error as_usage(const Error& error) {
   return Error(never ? ErrorCode::kUsage : error.code, error.message, error.where, error.hint);
 }
 
+Error not_surroundings(const std::exception& why) {
+  return Error(ErrorCode::kUsage, fmt::format("this does not tell what surrounds the machines: {}", why.what()), "",
+               "run rubato up with the cluster file again");
+}
+
 std::string surroundings_file_of(const provider::InstancesSettings& settings) {
   return settings.folder + "/provider-carry.json";
 }

@@ -90,6 +90,7 @@ class CloudInstances final : public provider::Instances {
 CloudInstancesSettings settings_on_head(World& world, const provider::InstancesSettings& settings);
 // What `up` has written for the head about everything around the machines. Throws kUsage when nobody has.
 nlohmann::json read_surroundings_file(World& world, const std::string& path);
+Error not_surroundings(const std::exception& why);  // of such a file
 std::string surroundings_file_of(const provider::InstancesSettings& settings);
 
 // What no second try and no other place would change is the file's fault.

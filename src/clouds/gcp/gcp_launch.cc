@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "clouds/common/cloud_instances.h"
 #include "clouds/gcp/machine_types.h"
 #include "core/sha256.h"
 #include "core/text.h"
@@ -309,8 +310,7 @@ GcpSurroundings gcp_surroundings_from_json(const json& given) {
     out.endpoints = given.value("endpoints", out.endpoints);
     return out;
   } catch (const json::exception& error) {
-    throw Error(ErrorCode::kUsage, fmt::format("this does not tell what surrounds the machines: {}", error.what()), "",
-                "run rubato up with the cluster file again");
+    throw not_surroundings(error);
   }
 }
 
