@@ -7,15 +7,14 @@
 People give `node_config` with the names of AWS's SDKs (BlockDeviceMappings); on the wire they are others
 (BlockDeviceMapping.1). The model of Debian's python3-botocore knows both.
 """
-import argparse
-import re
 import sys
-from pathlib import Path
 
 import botocore.loaders
 import botocore.model
 
-ROOT = Path(__file__).resolve().parents[1]
+import shape_table
+from shape_table import ROOT
+
 TARGET = ROOT / "src/aws/run_instances_shape.cc"
 KINDS = {"string": "kText", "integer": "kInteger", "long": "kInteger", "boolean": "kBoolean", "timestamp": "kText",
          "float": "kNumber", "double": "kNumber", "blob": "kText", "structure": "kStructure"}
@@ -54,25 +53,10 @@ def text():
              '#include "aws/run_instances_shape.h"', "", "namespace rubato::aws {", "",
              "std::span<const ShapeMember> run_instances_shape() {", "  using enum ShapeKind;",
              "  // tidy: long: a table", "  static constexpr ShapeMember kMembers[] = {"]
-    for owner, name, wire, kind, is_list, of in rows():
-        row = f'      {{"{owner}", "{name}", "{wire}", {kind}, {"true" if is_list else "false"}, "{of}"}},'
-        cut = row.rfind(" ", 0, 110) if len(row) > 118 else len(row)
-        lines += [row[:cut]] + ([f"       {row[cut + 1:]}"] if row[cut + 1:] else [])
+    lines += shape_table.lines_of(rows())
     lines += ["  };", "  return kMembers;", "}", "", "}  // namespace rubato::aws", ""]
     return "\n".join(lines)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--check", action="store_true")
-    if not parser.parse_args().check:
-        TARGET.write_text(text())
-        return 0
-    written, made = (set(re.findall(r"\{\"[^{}]*\}", " ".join(each.split()))) for each in (TARGET.read_text(), text()))
-    for line in sorted(written - made):
-        print(f"{TARGET.relative_to(ROOT)}: not in botocore's model: {line}")
-    return 1 if written - made else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(shape_table.main(__doc__, TARGET, text, "botocore's model"))

@@ -6,13 +6,12 @@
 
 tests/gcp/compute.json is that schema, as npm's @google-cloud/compute carries it (tests/gcp/distill.py).
 """
-import argparse
 import json
-import re
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+import shape_table
+from shape_table import ROOT
+
 SCHEMA = ROOT / "tests/gcp/compute.json"
 TARGET = ROOT / "src/gcp/instance_shape.cc"
 KINDS = {"string": "kText", "bytes": "kText", "bool": "kBoolean", "float": "kNumber", "double": "kNumber"}
@@ -52,25 +51,10 @@ def text():
              '#include "gcp/instance_shape.h"', "", "namespace rubato::gcp {", "", "rest::Shape instance_shape() {",
              "  using enum rest::ShapeKind;", "  // tidy: long: a table",
              "  static constexpr rest::ShapeMember kMembers[] = {"]
-    for owner, name, kind, is_list, of in rows():
-        row = f'      {{"{owner}", "{name}", "", {kind}, {"true" if is_list else "false"}, "{of}"}},'
-        cut = row.rfind(" ", 0, 110) if len(row) > 118 else len(row)
-        lines += [row[:cut]] + ([f"       {row[cut + 1:]}"] if row[cut + 1:] else [])
+    lines += shape_table.lines_of((owner, name, "", *rest) for owner, name, *rest in rows())
     lines += ["  };", "  return kMembers;", "}", "", "}  // namespace rubato::gcp", ""]
     return "\n".join(lines)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--check", action="store_true")
-    if not parser.parse_args().check:
-        TARGET.write_text(text())
-        return 0
-    written, made = (set(re.findall(r"\{\"[^{}]*\}", " ".join(each.split()))) for each in (TARGET.read_text(), text()))
-    for line in sorted(written - made):
-        print(f"{TARGET.relative_to(ROOT)}: not in Google's schema: {line}")
-    return 1 if written - made else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(shape_table.main(__doc__, TARGET, text, "Google's schema"))
